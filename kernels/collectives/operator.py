@@ -188,12 +188,14 @@ REDUCE_SCATTER = Operator(
 ALL_GATHER_MATMUL = Operator(
     all_gather_matmul,
     summary="the parts of all devices, times a matrix on each",
+    chapter="collective_matmul",
     differentiable=("x", "w"),
     implementations=_implementations("all_gather_matmul"),
 )
 MATMUL_REDUCE_SCATTER = Operator(
     matmul_reduce_scatter,
     summary="the sum over all devices of their products, a part of it on each",
+    chapter="collective_matmul",
     differentiable=("x", "w"),
     implementations=_implementations("matmul_reduce_scatter"),
 )

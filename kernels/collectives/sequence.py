@@ -126,6 +126,7 @@ def zigzag(x: Any, devices: int, *, axis: int = 2, back: bool = False) -> Any:
 RING_ATTENTION = Operator(
     ring_attention,
     summary="attention of a sequence that lies on several devices",
+    chapter="collective_matmul",
     differentiable=("q", "k", "v"),
     implementations=(
         Implementation(

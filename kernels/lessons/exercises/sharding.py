@@ -30,27 +30,27 @@ LEARNING = Workload(
 TOKENS = Workload("bar", {"chips": CHIPS, "tokens": DEPTH, "width": COLUMNS})
 
 
-def _on_each(answer, *arrays):
+def on_each(answer, *arrays):
     """Run what each chip runs, on all of them: the first dimension of an array is the chips'."""
     return jax.jit(jax.vmap(answer, axis_name="x"))(*arrays)
 
 
-def _sent(answer, arrays):
-    """Bytes that a chip sends, of the program that the compiler makes for a ring of chips."""
+def sent(answer, arrays):
+    """(kind, bytes) of what a chip sends, in the program that is compiled for a ring of chips."""
     from kernels.machines import tpu
 
     whole = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
     cut = {"mesh": {"x": CHIPS}, "in_specs": (P("x"),) * len(whole), "out_specs": P("x")}
     call = over(lambda *parts: answer(*(part[0] for part in parts))[None], **cut)
     compiled = tpu.compile(call, *whole, chip=CHIP, executable=False, **cut)
-    return sum(size for _, size in hlo.parse(compiled.hlo).sent)
+    return hlo.parse(compiled.hlo).sent
 
 
-def _sending(figure, workload, per, bar, ours):
+def sending(figure, workload, per, bar, ours):
     """A bar of bytes sent, per so many of what the figure names."""
     return Bar(
         figure,
-        lambda tried: _sent(tried.answer, tried.arguments) / per,
+        lambda tried: sum(size for _, size in sent(tried.answer, tried.arguments)) / per,
         bar=bar,
         ours=ours,
         spec=",.4g",
@@ -126,9 +126,9 @@ def _exchanges_sums(programs):
     return f"{words}, {held} bytes of arguments on each of 4 chips"
 
 
-_on_chips = functools.partial(Exercise, call=_on_each, backend=XLA, rungs=("interpret",))
+on_chips = functools.partial(Exercise, call=on_each, backend=XLA, rungs=("interpret",))
 EXERCISES = (
-    _on_chips(
+    on_chips(
         "smooth_rows",
         "Write smooth_rows(part), [rows, columns] → [rows, columns], for one of the chips along "
         'the axis "x", each of which has some rows of a matrix: a row becomes the mean of itself '
@@ -142,7 +142,7 @@ EXERCISES = (
             one_row=(8, 1, 3, "both neighbours are on other chips"),
         ),
         magnitude=lambda x: _smooth(abs(x)),
-        bar=_sending("rows sent by a chip", WIDE, 4 * COLUMNS, bar=2, ours=2),
+        bar=sending("rows sent by a chip", WIDE, 4 * COLUMNS, bar=2, ours=2),
         hint="jax.lax.ppermute sends to one neighbour. Which row does the left one need, and which "
         "the right one?",
     ),
@@ -161,7 +161,7 @@ EXERCISES = (
         hint="How can the hidden layer be cut, so that a chip finds all that its part of the "
         "second product needs in what the first one left it?",
     ),
-    _on_chips(
+    on_chips(
         "sharded_gradient",
         "Write sharded_gradient(part, x, y), [rows, n], [batch, chips · rows] and [batch, n] → "
         '[rows, n], for one of the chips along the axis "x": the chips\' parts, one below the '
@@ -176,7 +176,7 @@ EXERCISES = (
             two=(2, 8, 16, 8),
         ),
         magnitude=lambda part, x, y: _gradient(abs(part), abs(x), -abs(y)),
-        bar=_sending(
+        bar=sending(
             "times the bytes of w, sent by a chip",
             LEARNING,
             2 * DEPTH * COLUMNS,
@@ -185,7 +185,7 @@ EXERCISES = (
         ),
         hint="Gather w, and then JAX can differentiate: what is the gradient of an all-gather?",
     ),
-    _on_chips(
+    on_chips(
         "sharded_losses",
         "Write sharded_losses(logits, labels), float32 [tokens, width] and int32 [tokens] → "
         '[tokens / chips], for one of the chips along the axis "x": each has some columns of the '
@@ -201,7 +201,7 @@ EXERCISES = (
             large=(4, 16, 32, {"values": "wide"}, "an exponential overflows"),
         ),
         magnitude=_losses_magnitude,
-        bar=_sending(
+        bar=sending(
             "bytes sent by a chip for each token", TOKENS, DEPTH, bar=16 * SHARE, ours=8 * SHARE
         ),
         hint="Of its columns a chip can make a single number, their logarithm of the sum of the "

@@ -1,0 +1,170 @@
+"""Exercises of the chapter "Collective matmul and ring attention"."""
+
+import jax
+import numpy as np
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from kernels.lessons.exercises import bars
+from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.lessons.exercises.sharding import CHIPS, SHARE, on_chips, sending, sent
+from kernels.proof.backends.pallas_tpu_mesh import IN_LESSONS_MESH
+from kernels.proof.ladder import Refused
+from kernels.proof.workload import Workload, cases, values
+
+BF16 = {"dtype": "bfloat16"}  # a product in float32 would take several passes
+DMA = pltpu.SemaphoreType.DMA
+WIDTH, QUERIES = 128, 16
+PRODUCT = Workload("bar", {"chips": CHIPS, "rows": 64, "k": WIDTH, "columns": 256}, "bfloat16")
+KEYS = Workload("bar", {"chips": CHIPS, "queries": QUERIES, "tokens": 128, "d": WIDTH})
+WINDOW = Workload("bar", {"chips": CHIPS, "tokens": 128, "d": WIDTH}, "bfloat16")
+ON_FOUR = Workload("bar", {"chips": 4, "rows": 256, "k": 256, "columns": 2304}, "bfloat16")
+FAST_CYCLES = 29_000  # with XLA's copy of the result; one way takes some 31,600
+
+
+def _weight_gradient(x, dy):
+    """[chips, rows, k], [chips, chips · rows, columns] → [chips, k, columns]."""
+    return x.reshape(-1, x.shape[2]).T @ dy
+
+
+def _rows_and_columns(workload, rng):
+    chips, rows, k, columns = workload.sizes.values()
+    shapes = (chips, rows, k), (chips, chips * rows, columns)
+    return tuple(values(workload.values, shape, workload.dtype, rng) for shape in shapes)
+
+
+def _passed_on(tried):
+    """Parts that a chip sends, all of them to a neighbour."""
+    kinds = sent(tried.answer, tried.arguments)
+    if other := {kind for kind, _ in kinds} - {"collective-permute"}:
+        raise Refused(f"{', '.join(other)}: one after the other; wanted are permutes alone")
+    return sum(size for _, size in kinds) / tried.arguments[0][0].nbytes
+
+
+def _attention(q, keys, v, seen):
+    """[queries, d], [tokens, d] each: the result of each query."""
+    scores = np.where(seen, q @ keys.T / q.shape[-1] ** 0.5, -np.inf)
+    p = np.exp(scores - scores.max(1, keepdims=True))
+    return p / p.sum(1, keepdims=True) @ v
+
+
+def _split_keys(q, k, v):
+    together = [x.reshape(-1, x.shape[2]) for x in (k, v)]
+    return np.stack([_attention(q[0], *together, True)] * len(q))
+
+
+def _query_and_keys(workload, rng):
+    chips, queries, tokens, d = workload.sizes.values()
+    shapes = (queries, d), (chips, tokens, d), (chips, tokens, d)
+    q, k, v = (values(workload.values, shape, workload.dtype, rng) for shape in shapes)
+    return np.stack([q] * chips), k, v
+
+
+def _window(q, k, v):
+    whole = [x.reshape(-1, x.shape[2]) for x in (q, k, v)]
+    place = np.arange(len(whole[0]))
+    behind = place[:, None] - place
+    return _attention(*whole, (behind >= 0) & (behind < q.shape[1])).reshape(q.shape)
+
+
+def _gather_matmul(kernel, x, w, *, interpret):
+    def part(x, w, axis, interpret):
+        n, (rows, k), columns = lax.axis_size(axis), x.shape, w.shape[1]
+        lanes = DMA((2, n - 1))
+        product = pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct((n, rows, columns), x.dtype),
+            scratch_shapes=[pltpu.VMEM((2, n, rows // 2, k), x.dtype), lanes, lanes],
+            compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
+            interpret=interpret,
+            name="answer",
+        )(x, w)
+        return product.reshape(n * rows, columns)
+
+    return IN_LESSONS_MESH.spread(part)(x, w, interpret=interpret)
+
+
+def _product(x, w):
+    return x.reshape(1, -1, x.shape[2]) @ w
+
+
+EXERCISES = (
+    on_chips(
+        "ring_weight_gradient",
+        "Write weight_gradient(x, dy), [rows, k] and [chips · rows, columns] → [k, columns], for "
+        'one of the chips along the axis "x": x has this chip\'s rows of a matrix, dy columns of '
+        "all rows; it returns the product of the whole matrix, transposed, and dy. Each chip sends "
+        "its rows and those of others to a neighbour, and multiplies what it has meanwhile.",
+        _weight_gradient,
+        _rows_and_columns,
+        cases("chips rows k columns", several=(4, 3, 2, 5), two=(2, 8, 4, 3)),
+        magnitude=lambda x, dy: _weight_gradient(abs(x), abs(dy)),
+        bar=bars.Bar(
+            "parts sent by a chip",
+            _passed_on,
+            bar=CHIPS - 1,
+            ours=CHIPS - 1,
+            spec=",.4g",
+            workload=PRODUCT,
+        ),
+        hint="Which rows of dy meet the rows of x that came in this step? "
+        "lax.dynamic_slice_in_dim(dy, start, rows) takes them.",
+    ),
+    on_chips(
+        "split_keys",
+        "Write split_keys(q, k, v), [queries, d], [tokens, d] and [tokens, d] → [queries, d], for "
+        'one of the chips along the axis "x": all have the same few queries, and each has keys and '
+        "values of its own. It returns the attention to the keys of all, scale d ** -0.5, on every "
+        "chip, and sends no keys.",
+        _split_keys,
+        _query_and_keys,
+        cases(
+            "chips queries tokens d",
+            several=(4, 3, 5, 8),
+            one_key=(8, 2, 1, 4),
+            large=(2, 4, 8, 16, {"values": "wide"}, "an exponential overflows"),
+        ),
+        magnitude=lambda q, k, v: _split_keys(q, k, abs(v)) + abs(v).max(),
+        bar=sending(
+            "bytes sent by a chip for each query",
+            KEYS,
+            QUERIES,
+            bar=2 * SHARE * 4 * (WIDTH + 3),
+            ours=2 * SHARE * 4 * (WIDTH + 2),
+        ),
+        hint="Merge by sums: jax.lax.pmax gives all chips the largest maximum; what has each to "
+        "multiply its own sums by, before jax.lax.psum?",
+    ),
+    on_chips(
+        "window_attention",
+        "Write window_attention(q, k, v), [tokens, d] each → [tokens, d], for one of the chips "
+        'along the axis "x", each with its part of a sequence: each query sees its own key and '
+        "those right before it, as many as there are tokens on a chip, scale d ** -0.5; a chip "
+        "sends k and v once.",
+        _window,
+        drawn("chips tokens d", "chips tokens d", "chips tokens d"),
+        cases("chips tokens d", several=(4, 5, 8), one_token=(4, 1, 3), two=(2, 16, 4)),
+        magnitude=lambda q, k, v: _window(q, k, abs(v)) + abs(v).max(),
+        bar=sending("times the bytes of k, sent by a chip", WINDOW, 2 * 128 * WIDTH, 2, 2),
+        hint="Which chips have keys that chip 2 needs? And what does chip 0 receive, but not see?",
+    ),
+    Exercise(
+        "ring_matmul_fast",
+        "Write kernel(x_ref, w_ref, o_ref, parts_ref, sent, arrived) for the rows of all chips "
+        "times this chip's w: x_ref [rows, k], w_ref [k, columns], o_ref [chips, rows, columns] "
+        "and parts_ref [2, chips, rows / 2, k] in VMEM, sent and arrived [2, chips - 1]; for four "
+        "chips, 256 × 256 and 256 × 2,304 in bfloat16 it is estimated at "
+        f"{FAST_CYCLES:,} cycles or fewer on a v5e.",
+        _product,
+        drawn("chips rows k", "chips k columns"),
+        cases("chips rows k columns", four=(4, 32, 128, 128, BF16), three=(3, 64, 128, 256, BF16)),
+        call=_gather_matmul,
+        rungs=("interpret", "simulate"),
+        backend=IN_LESSONS_MESH,
+        magnitude=lambda x, w: _product(abs(x), abs(w)),
+        bar=bars.cycles(FAST_CYCLES, 26_988, ON_FOUR),
+        hint="Half of the rows go right, the other half left. Start both hops of a step, multiply "
+        "both halves, then wait for both.",
+    ),
+)

@@ -1,0 +1,24 @@
+"""Wrong answers to the exercises of this chapter, and what is said of each."""
+
+ALL_ROWS = """\
+x = lax.all_gather(x, "x", tiled=True)
+    return x.T @ dy
+"""
+KEYS_OF_ALL = """\
+k, v = (lax.all_gather(x, "x", tiled=True) for x in (k, v))
+    _, l, a = part_of_softmax(q, k, v, True)
+    return a / l
+"""
+ONE_WAY = {"(1, -1, left)": "(1, 1, right)"}
+
+WRONG = (
+    ("ring_weight_gradient", {"n, me, right = place()": ALL_ROWS}, "speed", "wanted are permutes"),
+    ("ring_weight_gradient", {"(me - step)": "(me + step)"}, "interpret", "element ["),
+    ("split_keys", {"m, l, a = part_of_softmax(q, k, v, True)": KEYS_OF_ALL}, "speed", "the bar"),
+    ("split_keys", {' - lax.pmax(m, "x")': ""}, "interpret", ""),
+    ("window_attention", {" & (me > 0)": ""}, "interpret", "element ["),
+    ("window_attention", {"before = (i[None] >": "before = (i[None] >="}, "interpret", "element ["),
+    ("ring_matmul_fast", ONE_WAY, "speed", "the bar is 29,000"),
+    ("ring_matmul_fast", {"me + n - way * step": "me + way * step"}, "interpret", "on four"),
+    ("ring_matmul_fast", {"    meet(left, right)\n": ""}, "simulate", "has entered the kernel"),
+)  # fmt: skip
