@@ -165,8 +165,8 @@ ring_attention = Workloads(
         two=(2, 1, 2, 200, 16, "padded blocks; both neighbours are one device", BF16, BLOCKS),
         two_causal=(2, 1, 1, 260, 16, "padded pieces of several blocks", CAUSAL, BLOCKS),
         three=(3, 1, 1, 10, 7, "an odd ring, one head: one way round", CAUSAL),
-        four=(4, 1, 3, 4, 64, "one head more in one direction", CAUSAL, BF16),
+        four=(4, 1, 3, 2, 64, "pieces of one token; one head more one way", CAUSAL, BF16),
         seven=(7, 1, 1, 3, 16, "slots are used three times and more; v near ±1000", STRANGE),
-        eight=(8, 1, 2, 2, 1, "pieces of one token, heads of one number", CAUSAL),
+        eight=(8, 1, 2, 2, 1, "many parts of one softmax; heads of one number"),
     ),
 )
