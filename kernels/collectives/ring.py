@@ -78,9 +78,9 @@ class Lane(NamedTuple):
 
     def hop(self, source: Any, target: Any, sent: Any, arrived: Any) -> Any:
         """The copy to the neighbour on the right."""
+        to = {self.ring.axis: self.device(1)}
         mesh = pl.DeviceIdType.MESH
-        to = {"device_id": {self.ring.axis: self.device(1)}, "device_id_type": mesh}
-        return pltpu.make_async_remote_copy(source, target, sent, arrived, **to)
+        return pltpu.make_async_remote_copy(source, target, sent, arrived, to, mesh)
 
     def wait_free(self, when: Any) -> None:
         """Until the neighbour on the right needs no more what it has in the next place."""
@@ -102,8 +102,8 @@ def make_ring(axis, size, kind, rows, dtype=None, both=True):
 
 
 def signal(semaphore, ring, device):
-    to = {"device_id": {ring.axis: device}, "device_id_type": pl.DeviceIdType.MESH}
-    pl.semaphore_signal(semaphore, 1, **to)
+    mesh = pl.DeviceIdType.MESH
+    pl.semaphore_signal(semaphore, 1, device_id={ring.axis: device}, device_id_type=mesh)
 
 
 def meet(ring, me):
