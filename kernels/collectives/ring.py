@@ -78,7 +78,7 @@ class Lane(NamedTuple):
 
     def hop(self, source: Any, target: Any, sent: Any, arrived: Any) -> Any:
         """The copy to the neighbour on the right."""
-        to = {self.ring.axis: self.device(1)}
+        to: dict[Any, Any] = {self.ring.axis: self.device(1)}
         mesh = pl.DeviceIdType.MESH
         return pltpu.make_async_remote_copy(source, target, sent, arrived, to, mesh)
 
