@@ -27,15 +27,15 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.collectives.ring import (
     GATHER_MATMUL,
+    HBM,
     MATMUL_SCATTER,
+    Lane,
     Ring,
+    call,
     make_ring,
     meet,
-    send,
-    signal,
 )
 from kernels.machines import checks
-from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 from kernels.matmul import BlockSizes, sublanes
 
@@ -64,11 +64,6 @@ class Strips(NamedTuple):
     vmem_limit_bytes: int
 
     @property
-    def grid(self):
-        """A turn is a step, a strip and a lane; each multiplies all columns."""
-        return self.ring.size, self.per_lane, self.lanes, self.columns
-
-    @property
     def rows(self):
         """Of a part, in whole strips."""
         return self.lanes * self.per_lane * self.block.bm
@@ -78,11 +73,19 @@ class Strips(NamedTuple):
         """That a device sends in each direction."""
         return (self.ring.size - 1) * self.per_lane
 
-    def turn(self, number):
-        """The step, the strip and the lane of a turn; which way the lane goes."""
-        lane = lax.rem(number, self.lanes)
-        past = lax.div(number, self.lanes)
-        return lax.div(past, self.per_lane), lax.rem(past, self.per_lane), lane, 1 - 2 * lane
+    @property
+    def turns(self):
+        """Strips that a device multiplies: of a step, of each lane in turn."""
+        return self.ring.size * self.per_lane * self.lanes
+
+    def turn(self, number, me, free):
+        """The step of a turn, the strip, its number as a message, and its lane."""
+        message, lane = lax.div(number, self.lanes), lax.rem(number, self.lanes)
+        strip = lax.rem(message, self.per_lane)
+        return lax.div(message, self.per_lane), strip, message, self.lane(lane, me, free)
+
+    def lane(self, number, me, free):
+        return Lane(self.ring, me, number, 1 - 2 * number, free)
 
     def place(self, strip, lane):
         """Of a strip among all of a part."""
@@ -90,18 +93,17 @@ class Strips(NamedTuple):
 
     def part_rows(self, strip, lane):
         """The rows of a strip in its part."""
-        return pl.ds(self.place(strip, lane) * self.block.bm, self.block.bm)
+        return pl.ds(self.place(strip, lane.number) * self.block.bm, self.block.bm)
 
 
-def make_strips(axis, size, kind, rows, w, *, sums):
+def make_strips(axis, size, kind, rows, w):
     """Strips that VMEM holds.
 
     Args:
         axis, size: of the ring.
-        kind: of the ring.
+        kind: of the ring; a lane of MATMUL_SCATTER keeps two strips of float32 sums.
         rows: of a part.
         w: [k, columns] of x's dtype.
-        sums: whether a lane keeps two strips of float32 sums.
 
     Raises:
         ValueError: where VMEM does not hold the smallest strip with all of k.
@@ -111,7 +113,7 @@ def make_strips(axis, size, kind, rows, w, *, sums):
     lanes = 2 if size > 2 and rows > 2 * tile else 1
     # Twice what it takes to multiply a block of w for as long as HBM takes to bring it.
     most = chip.peak(str(w.dtype)) / chip.hbm_bytes_per_second * item
-    bm, bn = _even(round(most), 1, LANES), COLUMNS
+    bm, bn, sums = _even(round(most), 1, LANES), COLUMNS, kind == MATMUL_SCATTER
     wide = _even(k, 1, LANES)
     while True:
         # Two at least, so that one travels while another is multiplied.
@@ -142,19 +144,17 @@ def _multiply(x, w):
 def gather_matmul_kernel(
     me_ref, x_ref, w_ref, out_ref, gathered, strip, fetched, sent, arrived, free, *, strips
 ):
-    # x_ref [rows, k] and gathered [devices, rows, k] in HBM; w_ref [k, bn], out_ref [bm, bn], strip
-    # [2, bm, k]; semaphores fetched [2], sent and arrived [lanes, 2 · strips], free [lanes]
-    ring, count = strips.ring, strips.per_lane
-    me = me_ref[0]
-    step, b, lane, column = (pl.program_id(axis) for axis in range(4))
-    turn = (step * count + b) * strips.lanes + lane
+    # x_ref [1, rows, k] and gathered [devices, rows, k] in HBM; w_ref [k, bn], out_ref [bm, bn],
+    # strip [2, bm, k]; semaphores fetched [2], sent and arrived [lanes, 2 · strips], free [lanes]
+    count, me, column = strips.per_lane, me_ref[0], pl.program_id(3)
+    step, b, number = (pl.program_id(axis) for axis in range(3))
+    turn = (step * count + b) * strips.lanes + number
 
-    def hop(s, b, lane, way, source=None):
-        place = gathered.at[ring.device(me, -way * s), strips.part_rows(b, lane)]
-        slot = lax.rem(s * count + b, 2 * count)
-        semaphores = sent.at[lane, slot], arrived.at[lane, slot]
-        target = ring.device(me, way)
-        return send(place if source is None else source, place, *semaphores, ring, target)
+    def hop(message, lane, source=None):
+        s, b = lax.div(message, count), lax.rem(message, count)
+        place = gathered.at[lane.device(-s), strips.part_rows(b, lane)]
+        slot = lane.number, lax.rem(message, 2 * count)
+        return lane.hop(place if source is None else source, place, sent.at[slot], arrived.at[slot])
 
     def fetch(turn, source):
         slot = lax.rem(turn, 2)
@@ -162,105 +162,104 @@ def gather_matmul_kernel(
 
     def begin(turn):
         """Fetch the strip of a turn, which is or comes here, and send it on."""
-        s, b, lane, way = strips.turn(turn)
-        message = s * count + b
+        s, b, message, lane = strips.turn(turn, me, free)
+        rows = strips.part_rows(b, lane)
 
         @pl.when(s == 0)
         def _():
-            source = x_ref.at[strips.part_rows(b, lane)]
-            fetch(turn, source).start()
-            hop(s, b, lane, way, source).start()
+            fetch(turn, x_ref.at[0, rows]).start()
+            hop(message, lane, x_ref.at[0, rows]).start()
 
         @pl.when(s > 0)
         def _():
-            before = hop(s - 1, b, lane, way)
-            before.wait_recv()
-
-            @pl.when(message + count < strips.messages)
-            def _():
-                signal(free.at[lane], ring, ring.device(me, -way))
-
-            source = gathered.at[ring.device(me, -way * s), strips.part_rows(b, lane)]
-            fetch(turn, source).start()
+            hop(message - count, lane).wait_recv()
+            lane.raise_free(message + count < strips.messages)
+            fetch(turn, gathered.at[lane.device(-s), rows]).start()
 
             @pl.when(message < strips.messages)
             def _():
-                onward = hop(s, b, lane, way)
+                onward = hop(message, lane)
 
-                @pl.when(s > 1)
-                def _():  # the semaphores of two steps ago are used again
-                    onward.wait_send()
-                    pl.semaphore_wait(free.at[lane], 1)
-
+                # The semaphores of two steps ago are used again.
+                pl.when(s > 1)(onward.wait_send)
+                lane.wait_free(s > 1)
                 onward.start()
-
-    @pl.when((turn == 0) & (column == 0))
-    def _():
-        meet(ring, me)
-        begin(turn)
 
     @pl.when(column == 0)
     def _():
-        fetch(turn, x_ref.at[strips.part_rows(b, lane)]).wait()
+        @pl.when(turn == 0)
+        def _():
+            meet(strips.ring, me)
+            begin(turn)
+
+        fetch(turn, x_ref.at[0, pl.ds(0, strips.block.bm)]).wait()
 
     last = column == strips.columns - 1
-
-    @pl.when(last & (turn + 1 < ring.size * count * strips.lanes))
-    def _():
-        begin(turn + 1)
-
+    pl.when(last & (turn + 1 < strips.turns))(lambda: begin(turn + 1))
     out_ref[...] = _multiply(strip[lax.rem(turn, 2)], w_ref[...]).astype(out_ref.dtype)
 
-    @pl.when(last & (turn + 1 == ring.size * count * strips.lanes))
+    @pl.when(last & (turn + 1 == strips.turns))
     def _():
-        for lane in range(strips.lanes):
+        for lane in (strips.lane(number, me, free) for number in range(strips.lanes)):
             for message in range(max(strips.messages - 2 * count, 0), strips.messages):
-                hop(message // count, message % count, lane, 1 - 2 * lane).wait_send()
+                hop(message, lane).wait_send()
 
 
-def matmul_scatter_kernel(me_ref, x_ref, w_ref, out_ref, landing, strip, sums, *semaphores, strips):
+def matmul_scatter_kernel(
+    me_ref,
+    x_ref,
+    w_ref,
+    out_ref,
+    landing,
+    strip,
+    sums,
+    fetched,
+    taken,
+    sent,
+    arrived,
+    free,
+    *,
+    strips,
+):
     # x_ref [devices, rows, k] and landing [2, strips of a part, columns, bm, bn] float32 in HBM;
     # w_ref [k, bn], out_ref [bm, bn], strip [2, bm, k], sums [lanes, 2, columns, bm, bn] float32;
     # semaphores fetched [2] of x, taken [2] of sums, sent [lanes, 2], arrived [lanes, 2 ·
     # strips], free [lanes]
-    ring, count = strips.ring, strips.per_lane
-    me = me_ref[0]
-    step, b, lane, column = (pl.program_id(axis) for axis in range(4))
-    turn = (step * count + b) * strips.lanes + lane
-    message, turns = step * count + b, ring.size * count * strips.lanes
-    fetched, taken, sent, arrived, free = semaphores
+    count, me, column = strips.per_lane, me_ref[0], pl.program_id(3)
+    step, b, number = (pl.program_id(axis) for axis in range(3))
+    message, lane = step * count + b, strips.lane(number, me, free)
+    turn, final = message * strips.lanes + number, step == strips.ring.size - 1
 
     def landed(message, lane):
-        place = strips.place(lax.rem(message, count), lane)
+        place = strips.place(lax.rem(message, count), lane.number)
         return landing.at[lax.rem(lax.div(message, count), 2), place]
 
+    def grown(message, lane):
+        return sums.at[lane.number, lax.rem(message, 2)]
+
     def hop(message, lane):
-        slot, target = lax.rem(message, 2), ring.device(me, 1 - 2 * lane)
-        pair = sent.at[lane, slot], arrived.at[lane, lax.rem(message, 2 * count)]
-        return send(sums.at[lane, slot], landed(message, lane), *pair, ring, target)
+        left = sent.at[lane.number, lax.rem(message, 2)]
+        came = arrived.at[lane.number, lax.rem(message, 2 * count)]
+        return lane.hop(grown(message, lane), landed(message, lane), left, came)
 
     def fetch(turn):
-        s, b, lane, way = strips.turn(turn)
+        s, b, _, lane = strips.turn(turn, me, free)
         slot = lax.rem(turn, 2)
-        part = x_ref.at[ring.device(me, -way * (s + 1)), strips.part_rows(b, lane)]
+        part = x_ref.at[lane.device(-s - 1), strips.part_rows(b, lane)]
         return pltpu.make_async_copy(part, strip.at[slot], fetched.at[slot])
 
     def take(turn):
         """The sums that arrived as a message of the step before, to where they grow."""
-        s, b, lane, _ = strips.turn(turn)
-        message, slot = s * count + b, lax.rem(turn, 2)
-        grown = sums.at[lane, lax.rem(message, 2)]
-        return pltpu.make_async_copy(landed(message - count, lane), grown, taken.at[slot])
+        _, _, message, lane = strips.turn(turn, me, free)
+        came, slot = landed(message - count, lane), lax.rem(turn, 2)
+        return pltpu.make_async_copy(came, grown(message, lane), taken.at[slot])
 
     def begin(turn):
         """Fetch what a turn multiplies and adds to."""
-        s, b, lane, _ = strips.turn(turn)
-        message = s * count + b
+        s, _, message, lane = strips.turn(turn, me, free)
         fetch(turn).start()
-
-        @pl.when((message >= 2) & (message < strips.messages + 2))
-        def _():
-            hop(message - 2, lane).wait_send()
+        leaving = (message >= 2) & (message < strips.messages + 2)
+        pl.when(leaving)(lambda: hop(message - 2, lane).wait_send())
 
         @pl.when(s > 0)
         def _():
@@ -271,147 +270,106 @@ def matmul_scatter_kernel(me_ref, x_ref, w_ref, out_ref, landing, strip, sums, *
     def _():
         @pl.when(turn == 0)
         def _():
-            meet(ring, me)
+            meet(strips.ring, me)
             begin(turn)
 
-        @pl.when(turn + 1 < turns)
-        def _():
-            begin(turn + 1)
-
+        pl.when(turn + 1 < strips.turns)(lambda: begin(turn + 1))
         fetch(turn).wait()
 
         @pl.when(step > 0)
         def _():
             take(turn).wait()
+            lane.raise_free(message + count < strips.messages)
 
-            @pl.when(message + count < strips.messages)
-            def _():  # its place may be written again
-                signal(free.at[lane], ring, ring.device(me, 2 * lane - 1))
-
-    mine = sums.at[lane, lax.rem(message, 2), column]
+    mine = grown(message, lane).at[column]
     total = _multiply(strip[lax.rem(turn, 2)], w_ref[...])
 
     @pl.when(step == 0)
     def _():
         mine[...] = total
 
-    @pl.when((step > 0) & (step < ring.size - 1))
+    @pl.when((step > 0) & jnp.logical_not(final))
     def _():
         mine[...] += total
 
-    @pl.when(step == ring.size - 1)
+    @pl.when(final)
     def _():
         out_ref[...] = (mine[...] + total).astype(out_ref.dtype)
 
-    @pl.when((column == strips.columns - 1) & (step < ring.size - 1))
+    @pl.when((column == strips.columns - 1) & jnp.logical_not(final))
     def _():
-        @pl.when(step > 1)
-        def _():
-            pl.semaphore_wait(free.at[lane], 1)
-
+        lane.wait_free(step > 1)
         hop(message, lane).start()
 
 
-def _padded(x, *sizes):
-    return jnp.pad(x, [(0, size - n) for size, n in zip(sizes, x.shape)])
+def _run(kernel, strips, x, w, parts, place, outside, scratch, interpret, name):
+    """A kernel on parts of x, in HBM, and blocks of w.
 
-
-def _call(kernel, strips, x, w, out, place, outside, scratch, interpret, name):
-    """A kernel on x in HBM and blocks of w; `outside` is what it keeps in HBM, `scratch` comes
-    before the semaphores of its lanes."""
+    Args:
+        x: [parts, rows, k].
+        parts: of the result.
+        place: the block of the result that a turn writes.
+        outside: shape and dtype of what the kernel keeps in HBM.
+        scratch: what comes before the semaphores of its lanes.
+    """
     bm, k, bn = strips.block.bm, strips.block.bk, strips.block.bn
-    interpret = interprets(interpret, "tpu")
-    me = lax.axis_index(strips.ring.axis).astype(jnp.int32).reshape(1)
-    lanes = strips.lanes
-    return pl.pallas_call(
+    (_, rows, depth), columns = x.shape, w.shape[1]
+    x = jnp.pad(x, ((0, 0), (0, strips.rows - rows), (0, k - depth)))
+    w = jnp.pad(w, ((0, k - depth), (0, strips.columns * bn - columns)))
+    result, _ = call(
         functools.partial(kernel, strips=strips),
-        out_shape=[out, outside],
+        strips.ring,
+        interpret,
+        out_shape=[
+            jax.ShapeDtypeStruct((parts * strips.rows, w.shape[1]), x.dtype),
+            jax.ShapeDtypeStruct(*outside),
+        ],
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
-            grid=strips.grid,
-            in_specs=[
-                pl.BlockSpec(memory_space=pltpu.HBM),
-                pl.BlockSpec((k, bn), lambda s, b, lane, j, me: (0, j)),
-            ],
-            out_specs=[pl.BlockSpec((bm, bn), place), pl.BlockSpec(memory_space=pltpu.HBM)],
+            grid=(strips.ring.size, strips.per_lane, strips.lanes, strips.columns),
+            in_specs=[HBM, pl.BlockSpec((k, bn), lambda s, b, lane, j, me: (0, j))],
+            out_specs=[pl.BlockSpec((bm, bn), place), HBM],
             scratch_shapes=[
                 pltpu.VMEM((2, bm, k), x.dtype),
                 *scratch,
-                pltpu.SemaphoreType.DMA((lanes, 2 * strips.per_lane)),
-                pltpu.SemaphoreType.REGULAR((lanes,)),
+                pltpu.SemaphoreType.DMA((strips.lanes, 2 * strips.per_lane)),
+                pltpu.SemaphoreType.REGULAR((strips.lanes,)),
             ],
         ),
-        compiler_params=pltpu.CompilerParams(
-            collective_id=strips.ring.barrier,
-            has_side_effects=True,
-            dimension_semantics=("arbitrary",) * 4,
-            vmem_limit_bytes=strips.vmem_limit_bytes,
-        ),
-        # JAX's plain interpreter knows no barrier; its simulated TPU does.
-        interpret=pltpu.InterpretParams() if interpret is True else interpret,
+        semantics=("arbitrary",) * 4,
+        vmem_limit_bytes=strips.vmem_limit_bytes,
         name=name,
-    )(me, x, w)[0]
+    )(lax.axis_index(strips.ring.axis).astype(jnp.int32).reshape(1), x, w)
+    return result.reshape(parts, strips.rows, -1)[:, :rows, :columns].reshape(-1, columns)
 
 
 def gather_matmul(x, w, axis, size, *, interpret=None):
     """[rows, k] of each of `size` devices, [k, columns] → [size · rows, columns]."""
-    (rows, _), columns = x.shape, w.shape[1]
-    strips = make_strips(axis, size, GATHER_MATMUL, rows, w, sums=False)
-    block = strips.block
-    x = _padded(x, strips.rows, block.bk)
-    w = _padded(w, block.bk, strips.columns * block.bn)
+    strips = make_strips(axis, size, GATHER_MATMUL, len(x), w)
+    copies = pltpu.SemaphoreType.DMA((strips.lanes, 2 * strips.per_lane))
+    scratch = [pltpu.SemaphoreType.DMA((2,)), copies]
+    outside = (size, strips.rows, strips.block.bk), x.dtype
 
     def place(s, b, lane, j, me):
-        part = strips.ring.device(me[0], -(1 - 2 * lane) * s)
+        part = strips.lane(lane, me[0], None).device(-s)
         return part * strips.lanes * strips.per_lane + strips.place(b, lane), j
 
-    product = _call(
-        gather_matmul_kernel,
-        strips,
-        x,
-        w,
-        jax.ShapeDtypeStruct((size * strips.rows, w.shape[1]), x.dtype),
-        place,
-        jax.ShapeDtypeStruct((size, *x.shape), x.dtype),
-        [
-            pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA((strips.lanes, 2 * strips.per_lane)),
-        ],
-        interpret,
-        "gather_matmul",
-    )
-    product = product.reshape(size, strips.rows, -1)[:, :rows, :columns]
-    return product.reshape(size * rows, columns)
+    options = (outside, scratch, interpret, "gather_matmul")
+    return _run(gather_matmul_kernel, strips, x[None], w, size, place, *options)
 
 
 def matmul_scatter(x, w, axis, size, *, interpret=None):
     """[size · rows, k], [k, columns] → this device's [rows, columns] of the sum."""
-    rows, columns = x.shape[0] // size, w.shape[1]
-    strips = make_strips(axis, size, MATMUL_SCATTER, rows, w, sums=True)
-    block, lanes = strips.block, strips.lanes
-    x = _padded(x.reshape(size, rows, -1), size, strips.rows, block.bk)
-    w = _padded(w, block.bk, strips.columns * block.bn)
-    tiles = strips.columns, block.bm, block.bn
+    x = x.reshape(size, -1, x.shape[1])
+    strips = make_strips(axis, size, MATMUL_SCATTER, x.shape[1], w)
+    tiles = strips.columns, strips.block.bm, strips.block.bn
+    copies = [pltpu.SemaphoreType.DMA(shape) for shape in ((2,), (2,), (strips.lanes, 2))]
+    scratch = [pltpu.VMEM((strips.lanes, 2, *tiles), jnp.float32), *copies]
+    outside = (2, strips.lanes * strips.per_lane, *tiles), jnp.float32
 
     def place(s, b, lane, j, me):
         last = s == size - 1  # before it, nothing is written
         return jnp.where(last, strips.place(b, lane), 0), jnp.where(last, j, 0)
 
-    total = _call(
-        matmul_scatter_kernel,
-        strips,
-        x,
-        w,
-        jax.ShapeDtypeStruct((strips.rows, w.shape[1]), x.dtype),
-        place,
-        jax.ShapeDtypeStruct((2, lanes * strips.per_lane, *tiles), jnp.float32),
-        [
-            pltpu.VMEM((lanes, 2, *tiles), jnp.float32),
-            pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA((2,)),
-            pltpu.SemaphoreType.DMA((lanes, 2)),
-        ],
-        interpret,
-        "matmul_scatter",
-    )
-    return total[:rows, :columns]
+    options = (outside, scratch, interpret, "matmul_scatter")
+    return _run(matmul_scatter_kernel, strips, x, w, 1, place, *options)

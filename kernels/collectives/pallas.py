@@ -28,17 +28,13 @@ def _reduce_scatter(x, names, both, interpret):
     return x
 
 
-def _saving_nothing(function):
-    return lambda *arguments: (function(*arguments), None)
-
-
 _all_gather.defvjp(
-    _saving_nothing(_all_gather),
-    lambda *arguments: (_reduce_scatter(arguments[-1], *arguments[:3]),),
+    lambda *arguments: (_all_gather(*arguments), None),
+    lambda names, both, interpret, _, dy: (_reduce_scatter(dy, names, both, interpret),),
 )
 _reduce_scatter.defvjp(
-    _saving_nothing(_reduce_scatter),
-    lambda *arguments: (_all_gather(arguments[-1], *arguments[:3]),),
+    lambda *arguments: (_reduce_scatter(*arguments), None),
+    lambda names, both, interpret, _, dy: (_all_gather(dy, names, both, interpret),),
 )
 
 
@@ -46,24 +42,18 @@ def _names(axis_name):
     return axis_name if isinstance(axis_name, tuple) else (axis_name,)
 
 
-def all_gather(x, axis_name, *, interpret=None):
-    """[rows, columns] → [devices · rows, columns], in both directions of the ring."""
-    return _all_gather(x, _names(axis_name), True, interpret)
+def all_gather(x, axis_name, *, both=True, interpret=None):
+    """[rows, columns] → [devices · rows, columns], in both directions of the ring or in one."""
+    return _all_gather(x, _names(axis_name), both, interpret)
 
 
-def all_gather_one_way(x, axis_name, *, interpret=None):
-    """[rows, columns] → [devices · rows, columns], in one direction."""
-    return _all_gather(x, _names(axis_name), False, interpret)
+def reduce_scatter(x, axis_name, *, both=True, interpret=None):
+    """[devices · rows, columns] → [rows, columns], in both directions of the ring or in one."""
+    return _reduce_scatter(x, _names(axis_name), both, interpret)
 
 
-def reduce_scatter(x, axis_name, *, interpret=None):
-    """[devices · rows, columns] → [rows, columns], in both directions of the ring."""
-    return _reduce_scatter(x, _names(axis_name), True, interpret)
-
-
-def reduce_scatter_one_way(x, axis_name, *, interpret=None):
-    """[devices · rows, columns] → [rows, columns], in one direction."""
-    return _reduce_scatter(x, _names(axis_name), False, interpret)
+all_gather_one_way = functools.partial(all_gather, both=False)
+reduce_scatter_one_way = functools.partial(reduce_scatter, both=False)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))

@@ -129,9 +129,7 @@ RING_ATTENTION = Operator(
     chapter="collective_matmul",
     differentiable=("q", "k", "v"),
     implementations=(
-        Implementation(
-            "xla", XLA_MESH, "attention_xla:ring_attention", lacks={"block": "chooses its own"}
-        ),
+        Implementation("xla", XLA_MESH, "xla:ring_attention", lacks={"block": "chooses its own"}),
         Implementation("pallas", PALLAS_TPU_MESH, "ring_passes:ring_attention"),
     ),
 )

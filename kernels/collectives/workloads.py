@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from kernels.collectives.attention_workloads import ring_attention as ring_attention
 from kernels.proof.workload import Workload, Workloads, cases, values
 
 SIZES = "devices rows columns"
 PRODUCT = "devices rows k columns"
+ATTENTION = "devices b h n d"
 
 
 def _arguments(workload, rng, rows):
@@ -24,10 +24,16 @@ def make_reduce_scatter(workload, rng):
     return _arguments(workload, rng, workload.sizes["rows"] * workload.sizes["devices"])
 
 
+def _random(rng, sizes, **more):
+    sizes = {name: int(size) for name, size in sizes.items()}
+    return Workload("random", sizes, str(rng.choice(["float32", "bfloat16"])), **more)
+
+
 def draw(rng):
     """Few devices, any number of rows."""
-    sizes = {"devices": 2, "rows": int(rng.integers(1, 50)), "columns": int(rng.choice((1, 130)))}
-    return Workload("random", sizes, str(rng.choice(["float32", "bfloat16"])))
+    return _random(
+        rng, {"devices": 2, "rows": rng.integers(1, 50), "columns": rng.choice((1, 130))}
+    )
 
 
 def work(workload, gradient):
@@ -79,10 +85,9 @@ def make_matmul_reduce_scatter(workload, rng):
 
 def draw_product(rng):
     """Few devices, any number of rows."""
-    k, columns = map(int, rng.choice((1, 7, 130), 2))
-    rows, devices = int(rng.integers(1, 80)), int(rng.choice((2, 3)))
-    sizes = {"devices": devices, "rows": rows, "k": k, "columns": columns}
-    return Workload("random", sizes, str(rng.choice(["float32", "bfloat16"])))
+    k, columns = rng.choice((1, 7, 130), 2)
+    rows, devices = rng.integers(1, 80), rng.choice((2, 3))
+    return _random(rng, {"devices": devices, "rows": rows, "k": k, "columns": columns})
 
 
 def _work(workload, gradient, k_rows, column_rows):
@@ -120,4 +125,48 @@ all_gather_matmul = Workloads(
 )
 matmul_reduce_scatter = replace(
     all_gather_matmul, make=make_matmul_reduce_scatter, work=work_matmul_reduce_scatter
+)
+
+
+def make_ring_attention(workload, rng):
+    """q, k and v of each device."""
+    kinds = ("normal", "normal", workload.values)
+    shape = tuple(workload.sizes[name] for name in ATTENTION.split())
+    return tuple(values(kind, shape, workload.dtype, rng) for kind in kinds)
+
+
+def draw_ring_attention(rng):
+    """Two devices, any even number of tokens, one head or more."""
+    heads, half, d = rng.integers(1, 4), rng.integers(1, 20), rng.choice((1, 16, 65, 128))
+    sizes = {"devices": 2, "b": 1, "h": heads, "n": 2 * half, "d": d}
+    return _random(rng, sizes, options={"causal": bool(rng.integers(2))})
+
+
+def work_ring_attention(workload, gradient):
+    """Of all devices: two products forward and four backward; q, k, v and the result, each once."""
+    devices, b, h, n, d = (workload.sizes[name] for name in ATTENTION.split())
+    tokens = devices * n
+    pairs = tokens * (tokens + 1) // 2 if workload.options.get("causal") else tokens**2
+    products, arrays = (6, 8) if gradient else (2, 4)
+    return 2 * products * b * h * pairs * d, arrays * b * h * tokens * d * workload.itemsize
+
+
+CAUSAL, BF16 = {"options": {"causal": True}}, {"dtype": "bfloat16"}
+BLOCKS = {"tuning": {"block": 128}}
+STRANGE = {"values": "cancelling", "options": {"scale": -0.5}}
+
+ring_attention = Workloads(
+    make=make_ring_attention,
+    draw=draw_ring_attention,
+    work=work_ring_attention,
+    named=cases(
+        ATTENTION,
+        one=(1, 2, 1, 8, 16, "a ring of one sends nothing", CAUSAL),
+        two=(2, 1, 2, 200, 16, "padded blocks; both neighbours are one device", BF16, BLOCKS),
+        two_causal=(2, 1, 1, 260, 16, "padded pieces of several blocks", CAUSAL, BLOCKS),
+        three=(3, 1, 1, 10, 7, "an odd ring, one head: one way round", CAUSAL),
+        four=(4, 1, 3, 2, 64, "pieces of one token; one head more one way", CAUSAL, BF16),
+        seven=(7, 1, 1, 3, 16, "slots are used three times and more; v near ±1000", STRANGE),
+        eight=(8, 1, 2, 2, 1, "many parts of one softmax; heads of one number"),
+    ),
 )

@@ -25,8 +25,7 @@ def test_strips_cover_a_part_and_find_room(kind):
     for dtype in ("float32", "bfloat16"):
         for rows, k, columns in 2 ** rng.integers(0, 14, (20, 3)) + rng.integers(0, 5, (20, 3)):
             w = jax.ShapeDtypeStruct((int(k), int(columns)), dtype)
-            sums = kind == ring.MATMUL_SCATTER
-            strips = matmul_ring.make_strips("x", 4, kind, int(rows), w, sums=sums)
+            strips = matmul_ring.make_strips("x", 4, kind, int(rows), w)
             assert rows <= strips.rows and columns <= strips.columns * strips.block.bn
             assert strips.per_lane > 1 and strips.block.fits(dtype, tpu.CHIPS["v5e"].vmem_bytes)
             assert strips.block.bm % (32 // w.dtype.itemsize) == strips.block.bn % 128 == 0

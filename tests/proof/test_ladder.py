@@ -18,6 +18,7 @@ from kernels.proof.backends.gpsimd import GPSIMD
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.nki import NKI, NKI_BETA1
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.backends.taichi import TAICHI
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.backends.xla import XLA
@@ -25,9 +26,10 @@ from kernels.proof.catalog import OPERATORS, RUNGS, find
 from kernels.proof.workload import Workload, Workloads, values
 
 # Not for make quick: what g++ builds anew for each workload, once for each sanitizer; and of Mosaic
-# GPU, what takes seconds beside its simulation, which judges the same results and finds races too;
-# and the kernels that JAX ships, which are JAX's to prove first.
-TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: ("interpret", "compile")}
+# GPU and of rings, what takes seconds beside simulation, which judges the same results and finds
+# races too; and the kernels that JAX ships, which are JAX's to prove first.
+SIMULATED = ("interpret", "compile")
+TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: SIMULATED, PALLAS_TPU_MESH: SIMULATED}
 
 
 def is_slow(implementation, rung):
