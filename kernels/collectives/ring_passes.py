@@ -38,7 +38,7 @@ LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hard
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees
 
 
-class Part(NamedTuple):
+class AttentionPart(NamedTuple):
     """What a kernel knows of its ring and of its part of the sequence.
 
     Args:
@@ -120,7 +120,7 @@ def dot(x, y, x_axis, y_axis):
 class ScoreTile(NamedTuple):
     """A tile of scores in a block: queries and keys as slices, and which of them count."""
 
-    part: Part
+    part: AttentionPart
     queries: Any
     keys: Any
     hides: Any  # None, or (first key of the block in its piece, whether the diagonal runs here)
@@ -385,5 +385,5 @@ def ring_attention(q, k, v, axis_name, *, causal, scale, block=None, interpret=N
     blocks = pl.cdiv(length, block or TOKENS)
     block = pl.cdiv(length, blocks * LANES) * LANES if blocks > 1 else length
     ring = make_ring(axis_name, lax.axis_size(axis_name), ATTENTION, batch * heads)
-    part = Part(ring, pieces, length, block, blocks, scale)
+    part = AttentionPart(ring, pieces, length, block, blocks, scale)
     return _attention(q, k, v, part, interprets(interpret, "tpu"))
