@@ -2,7 +2,8 @@
 
 full is everything. test covers: over all kernels of an operator, and over its other forms, every
 workload stands at every rung, with its gradients where it has some; every kernel is compiled for
-every chip. quick takes two workloads of each, the same for all; it simulates one, and compiles one
+every chip. Over several chips all are simulated, and few stand at the other rungs: the program of
+each device takes seconds to trace. quick takes two workloads of each, the same for all; it simulates one, and compiles one
 for one chip.
 """
 
@@ -12,6 +13,8 @@ import math
 from kernels import ladder
 from kernels.proof.backends.cuda import CUDA
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
+from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
+from kernels.proof.backends.xla_mesh import XLA_MESH
 from kernels.proof.catalog import RUNGS
 
 TIERS = ("quick", "test", "full")
@@ -28,6 +31,11 @@ def has_gradient(operator, implementation, workload):
     return bool(operator.differentiable) and implementation.differentiable and smooth
 
 
+def on_mesh(implementation):
+    """Whether its workloads run on several chips."""
+    return implementation.backend in (PALLAS_TPU_MESH, XLA_MESH)
+
+
 def offered(operator, implementation):
     """Everything that a claim is proven on in the tier full."""
     return ladder.workloads(operator, implementation, draws=DRAWS, seed=SEED)
@@ -39,6 +47,8 @@ def workloads(tier, operator, implementation, rung):
         return offered(operator, implementation)
     if tier == "quick":
         return _few(operator, implementation)[: FIRST.get(rung, 2)]
+    if on_mesh(implementation) and rung != "simulate":
+        return _few(operator, implementation)
     # What claims one rung is a library's form; the rest are kernels, and cover among themselves.
     kernel = len(implementation.rungs) > 1
     alike = [

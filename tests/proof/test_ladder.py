@@ -125,11 +125,13 @@ class TestTheChoiceOfWorkloads:
                 for workload in chosen[each.name]
             }
 
+        assert all(len(found) >= min(choice.FEW, len(full[name])) for name, found in test.items())
+        if any(map(choice.on_mesh, alike)) and rung != "simulate":
+            return
         proven = pairs(test)
         assert {name for name, _ in pairs(full)} == {name for name, _ in proven}
         assert {pair for pair in pairs(full) if pair[1]} <= proven
         assert all(set(map(str, test[name])) <= set(map(str, full[name])) for name in full)
-        assert all(len(found) >= min(choice.FEW, len(full[name])) for name, found in test.items())
 
     @pytest.mark.parametrize("tier", choice.TIERS)
     def test_every_kernel_is_compiled_for_every_chip(self, tier):
