@@ -3,8 +3,8 @@
 full is everything. test covers: over all kernels of an operator, and over its other forms, every
 workload stands at every rung, with its gradients where it has some; every kernel is compiled for
 every chip. Over several chips all are simulated, and few stand at the other rungs: the program of
-each device takes seconds to trace. quick takes two workloads of each, the same for all; it simulates one, and compiles one
-for one chip.
+each device takes seconds to trace. quick takes two workloads of each, the same for all; it
+simulates one, and compiles one for one chip.
 """
 
 import itertools
