@@ -103,7 +103,7 @@ def test_a_ring_along_one_axis_of_two():
     assert np.abs(result - wanted).max() < 1e-6 * np.abs(v).max()
 
 
-@pytest.mark.libtpu
+@pytest.mark.slow
 @pytest.mark.parametrize(("chip", "mesh"), [("v5e", {"y": 4}), ("v6e", {"x": 2, "y": 4})], ids=str)
 def test_it_compiles_for_meshes(chip, mesh):
     x = jax.ShapeDtypeStruct((2, 2, 4096, 128), jnp.bfloat16)

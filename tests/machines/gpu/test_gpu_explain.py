@@ -40,8 +40,11 @@ def test_a_program_is_explained():
     for word in ("passes changed it", "registers", "occupancy", "stall", "µs, estimated"):
         assert word in text
     assert kernel.name in text and "svg" in made.pictures[0]["html"]
-    longer = gpu_words._verdict(replace(facts, figure=2e-3, band="−8 … +15 %"))
-    assert "No one figure" in text and longer.endswith("In one figure 2 ms (−8 … +15 %)")
+    longer, none = (
+        gpu_words._verdict(replace(facts, figure=figure, band="−8 … +15 %"))
+        for figure in (2e-3, None)
+    )
+    assert "No one figure" in none and longer.endswith("In one figure 2 ms (−8 … +15 %)")
     page = made.html(made)
     assert "least, µs" in page and "CublasLtMatmul" in page
 
