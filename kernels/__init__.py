@@ -11,6 +11,7 @@ operator.py are operators; behind them are six rooms: proof, machines, figures, 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from kernels.machines.lazy import lazy
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from kernels.machines import checks, gpu, neuron, optional, pallas, stopwatch, taichi, tpu
     from kernels.proof import budget, catalog, contract, ladder
     from kernels.yours import explain, judge, prove, proves
+
+# XLA reads it when it starts: it runs as many threads as there are processors. Warpgroups that are
+# simulated wait for each other, a thread each, and with fewer threads than warpgroups for ever.
+if (os.cpu_count() or 1) < 4:
+    os.environ.setdefault("NPROC", "4")
 
 __all__ = [
     "budget",

@@ -65,10 +65,8 @@ def blocks(q, k, v, spec, keys):
         first = tile * 2 * TQ + wg * TQ
 
         def hand_over():
-            # Whose turn it is changes no result, and the interpreter may wait for it for ever.
-            if spec.interpret is False:
-                plgpu.barrier_arrive(turn)
-                plgpu.barrier_wait(turn)
+            plgpu.barrier_arrive(turn)
+            plgpu.barrier_wait(turn)
 
         def step(place, k_smem, v_smem, carry):  # [TK, D] both
             o, l, top = carry  # [TQ, D], [TQ], [TQ]: sums of p v and of p, the largest score
