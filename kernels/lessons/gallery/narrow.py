@@ -64,7 +64,7 @@ unsigned_nibble = _faulty(
     "unsigned_nibble",
     title="The low half of a byte loses its sign",
     cause="Masking four bits off makes 8 to 15 of −8 to −1; the high half gets its sign from the "
-    "shift, so half of the weights are right.",
+    "shift, so three weights in four are right.",
     lesson="Four bits have a sign bit of their own: shift it to the top and back. Weights that are "
     "all positive hide it.",
     workloads=(Workload("int4", TWO, options=WEIGHTS),),
