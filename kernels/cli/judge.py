@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kernels.cli.options import ChipsOption, MarkdownOption, MeshOption, repeated
+from kernels.cli.options import ChipsOption, MarkdownOption, MeshOption, SandboxOption, repeated
 from kernels.cli.terminal import console, errors, progress, reported, writable, write
 
 UNDECIDED = 3  # the exit status where nothing is wrong or refused, and a kernel is not decided
@@ -37,6 +37,7 @@ def judge(
         float | None, typer.Option(min=0.5, help="GiB for the process of a kernel.")
     ] = None,
     markdown: MarkdownOption = None,
+    sandbox: SandboxOption = False,
 ) -> None:
     """Judge kernels that a program or a stranger wrote: refused, wrong, or right, chip by chip.
 
@@ -52,9 +53,9 @@ def judge(
     command line is wrong, 3 none is wrong or refused and one is undecided.
 
     A kernel is code, and runs. It runs in a process of its own, which is ended after --timeout and
-    may not take more than --memory, with all that it started. Nothing else confines it: it reads
-    and writes files and reaches the network as you do. Judge what you do not trust in a container,
-    or as a user with nothing to lose.
+    may not take more than --memory, with all that it started; it gets no secrets of the
+    environment, and writes no file above 2 GiB. Nothing else confines it: it reads and writes files
+    and reaches the network as you do. Judge what you do not trust with --sandbox.
     """
     with reported():
         from kernels.machines.tpu.chips import CHIPS
@@ -70,11 +71,12 @@ def judge(
             raise ValueError("no file is named; accepted: files or folders of kernels")
         writable(markdown)
         chips = repeated("--chip", chip, CHIPS) or judging.CHIPS
-        listed = judging.shard(judging.entries(files, reference), shard)
+        listed = judging.shard(judging.entries(files, reference, sandbox), shard)
         verdicts = []
         with progress() as bar:
             task = bar.add_task("judging", total=len(listed))
             limits: dict[str, Any] = dict(timeout=timeout, memory=memory, jobs=jobs)
+            limits["sandbox"] = sandbox
             for verdict in judging.judge_all(
                 listed, chips=chips, mesh=mesh_of(mesh), seed=seed, **limits
             ):

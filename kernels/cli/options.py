@@ -45,6 +45,12 @@ MeshOption = Annotated[
 TimeoutOption = Annotated[float, typer.Option(min=1, help="Seconds for one compilation.")]
 GradientOption = Annotated[bool, typer.Option(help="Of the gradients, forward pass included.")]
 StrictOption = Annotated[bool, typer.Option(help="Let fail too what was skipped, or done in part.")]
+SandboxOption = Annotated[
+    bool,
+    typer.Option(
+        "--sandbox", help="Confine the files by bubblewrap: a /tmp of their own, no network."
+    ),
+]
 MarkdownOption = Annotated[Path | None, typer.Option(help="Write Markdown there.")]
 
 

@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kernels.cli.options import ChipsOption, MarkdownOption, MeshOption, StrictOption, repeated
+from kernels.cli.options import (
+    ChipsOption,
+    MarkdownOption,
+    MeshOption,
+    SandboxOption,
+    StrictOption,
+    repeated,
+)
 from kernels.cli.terminal import console, file_and_name, progress, reported, writable, write
 from kernels.proof.catalog import RUNGS
 
@@ -37,6 +44,7 @@ def prove(
     allow_skips: Annotated[
         bool, typer.Option("--allow-skips", help="Let a kernel pass that no interpreter ran.")
     ] = False,
+    sandbox: SandboxOption = False,
 ) -> None:
     """Prove kernels of your own: interpreted, simulated, compiled, against your reference.
 
@@ -44,6 +52,10 @@ def prove(
     python -m kernels prove my_kernels.py
     python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
     python -m kernels prove my_rings.py --mesh x=8
+
+    A file is code, and runs: in a process of its own, without your secrets of the environment, for
+    --timeout, in part of the free memory. It still reads and writes files, and reaches the network,
+    as you do; --sandbox takes that away.
 
     The exit status is 1 where a rung failed, and 3 where a kernel was compiled and never run.
     """
@@ -72,6 +84,7 @@ def prove(
                     seed=seed,
                     timeout=timeout,
                     mesh=mesh_of(mesh),
+                    sandbox=sandbox,
                     progress=lambda words: bar.update(task, description=escape(words)),
                 )
         write(junit, report.junit())

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import os
 import pickle
+import re
 import selectors
 import shutil
 import signal
@@ -39,6 +41,9 @@ IDLE = 60.0  # seconds that a spare child waits for the next question
 LARGEST = 1 << 30  # bytes of memory of a child that is worth keeping
 OLDEST = 200  # questions after which a child is not kept: what libraries leak adds up
 _SIZE = struct.Struct(">Q")  # before each message: its length in bytes
+# Names of variables that no child gets, since it may run a stranger's code; JAX's keys are numbers.
+SECRET = re.compile(r"(?!JAX_).*(TOKEN|SECRET|PASSW|KEY|CREDENTIAL|AUTH)|(AWS|SSH)_", re.I)
+LOGIN = re.compile(r"://[^/\s]*:[^/\s]*@")  # nor a value with a password in an address
 
 
 class ChildError(RuntimeError):
@@ -59,8 +64,11 @@ class ChildDied(ChildError):
 
 
 def how(status: int) -> str:
-    """How a process ended, in words: SIGSEGV, exit code 3."""
-    return signal.Signals(-status).name if status < 0 else f"exit code {status}"
+    """How a process ended, in words: SIGSEGV, exit code 3. A program that runs another, as a shell
+    does, says 128 and the number of the other's signal."""
+    number = -status if status < 0 else status - 128
+    known = number in {*signal.Signals}
+    return signal.Signals(number).name if known else f"exit code {status}"
 
 
 def last_line(text: str) -> str:
@@ -73,7 +81,20 @@ def python(script: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", script, *arguments]
 
 
+def public(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that a child gets: these, the caller's for None, without what is SECRET."""
+    variables = os.environ if environment is None else environment
+    return {n: v for n, v in variables.items() if not SECRET.match(n) and not LOGIN.search(v)}
+
+
 # --- in the parent --------------------------------------------------------------------------------
+
+
+class _Plain(pickle.Unpickler):
+    """Reads what a stranger's code may have written: numbers, text and what holds them."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it is no plain data, but of {module}.{name}")
 
 
 class Child:
@@ -89,19 +110,22 @@ class Child:
         *,
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        plain: bool = False,
     ) -> None:
         """Start it.
 
         Args:
             command: the program and its arguments; see `python`.
             environment: all of its variables but PYTHONPATH, so that it finds what the caller
-                finds; None gives it the caller's.
+                finds; None gives it the caller's. Secrets are left out: see `public`.
             folder: one that is the child's own, removed when it ends.
+            plain: whether an answer may hold numbers, texts and collections of them alone, so that
+                reading one can run no code.
 
         Raises:
             OSError: it cannot be started.
         """
-        self.folder = folder
+        self.folder, self.plain = folder, plain
         self.asked = 0  # questions so far
         self.waiting = False  # whether an answer is due
         self.started = False  # whether it has begun with the question
@@ -109,7 +133,7 @@ class Child:
         self.memory = 0  # bytes that it held after its last answer
         self._rest = b""
         self._mark = 0  # where the last question's part of stderr begins
-        variables = dict(os.environ if environment is None else environment)
+        variables = public(environment)
         variables["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p or ".") for p in sys.path)
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         try:
@@ -158,8 +182,12 @@ class Child:
             end = _SIZE.size + _SIZE.unpack_from(self._rest)[0]
             if len(self._rest) < end:
                 break
-            kind, value, memory = pickle.loads(self._rest[_SIZE.size : end])
-            self._rest = self._rest[end:]
+            message, self._rest = self._rest[_SIZE.size : end], self._rest[end:]
+            try:
+                reader = _Plain if self.plain else pickle.Unpickler
+                kind, value, memory = reader(io.BytesIO(message)).load()
+            except pickle.UnpicklingError as error:
+                kind, value, memory = "failed", f"the answer: {error}", self.memory
             if kind == "started":
                 self.started = True
             else:
@@ -326,7 +354,7 @@ def run(
     Args:
         command: the program and its arguments.
         seconds: that it may take.
-        environment: all of its variables; None gives it the caller's.
+        environment: all of its variables; None gives it the caller's. See `public`.
 
     Raises:
         ChildLate: it took longer.
@@ -339,7 +367,7 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
-        env=None if environment is None else dict(environment),
+        env=public(environment),
         start_new_session=True,
     )
     try:

@@ -24,6 +24,7 @@ EXTRAS = {module: extra for extra, modules in _BROUGHT.items() for module in mod
 # program, or a library that a package loads → how to get it
 TOOLS = {
     "g++": "on Debian and Ubuntu: `sudo apt install g++`",
+    "bwrap": "on Debian and Ubuntu: `sudo apt install bubblewrap`",
     "chromium": "on Debian and Ubuntu: `sudo apt install chromium`",
     "libX11.so.6": "on Debian and Ubuntu: `sudo apt install libx11-6`",
 }

@@ -18,6 +18,7 @@ from kernels.machines.checks import fail, one_of, positive, positive_int
 from kernels.yours import proving
 from kernels.yours.declared import OWN, Declared
 from kernels.yours.report import FAILED, PARTIAL, PASSED, Report
+from kernels.yours.sandbox import walls
 from kernels.yours.verdict import REFUSED, RIGHT, UNDECIDED, WRONG, Judgement, OnChip
 
 CHIPS = ("v6e",)
@@ -105,6 +106,7 @@ def judge_all(
     timeout: float = TIMEOUT,
     memory: float | None = None,
     jobs: int = 1,
+    sandbox: bool = False,
 ) -> Iterator[Judgement]:
     """Judge kernels of files, several at a time, each in a process of its own.
 
@@ -113,6 +115,7 @@ def judge_all(
         chips, seed, timeout, memory: of each, as `judge` takes them.
         mesh: in place of the files' own.
         jobs: how many at a time.
+        sandbox: whether bubblewrap confines each: see `sandbox.walls`.
 
     Yields:
         Each verdict once it is there.
@@ -122,18 +125,20 @@ def judge_all(
     """
     check(chips, timeout, memory)
     positive_int("jobs", jobs)
+    if sandbox:
+        walls()
 
     def one(entry: Entry) -> Judgement:
         source: dict[str, Any] = {"path": entry.path, "name": entry.name}
         source |= {"reference": entry.reference, "mesh": mesh}
-        return _judged(source, entry.title, entry.path, chips, seed, timeout, memory)
+        return _judged(source, entry.title, entry.path, chips, seed, timeout, memory, sandbox)
 
     with ThreadPoolExecutor(jobs) as threads:
         for done in as_completed([threads.submit(one, entry) for entry in entries]):
             yield done.result()
 
 
-def entries(paths: Sequence[str], reference: str = "") -> list[Entry]:
+def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) -> list[Entry]:
     """The kernels of files and folders.
 
     Args:
@@ -141,6 +146,7 @@ def entries(paths: Sequence[str], reference: str = "") -> list[Entry]:
             folder of such files; FILE.py:NAME is one of those that it marks.
         reference: the file or folder with the references, in KernelBench's form, under the same
             names. Without, a file's `ModelNew` is held against its own `Model`.
+        sandbox: as `judge_all` takes it: a file that marks kernels runs to tell which.
 
     Returns:
         One a kernel, in the order of the paths, those of a folder by name.
@@ -157,7 +163,7 @@ def entries(paths: Sequence[str], reference: str = "") -> list[Entry]:
             fail("file", text, "a Python file, FILE.py:NAME, or a folder of Python files")
         for file in files:
             if not in_form(file):
-                known = proving.declared_in(str(file), name if colon else "")
+                known = proving.declared_in(str(file), name if colon else "", sandbox)
                 listed += [Entry(str(file), own) for own, _ in known]
                 continue
             beside = Path(reference) if reference else file
@@ -228,6 +234,7 @@ def _judged(
     seed: int,
     timeout: float,
     memory: float | None,
+    sandbox: bool = False,
 ) -> Judgement:
     """Weigh a kernel, run it where a chip would, and decide."""
     start = time.monotonic()
@@ -236,7 +243,7 @@ def _judged(
     gone: tuple[Any, ...] = ()
     sizes: dict[str, int] = {}
     faithful, report, not_run = True, Report(()), ""
-    with proving.asking(timeout, memory=most, whole=timeout) as ask:
+    with proving.asking(timeout, memory=most, whole=timeout, sandbox=sandbox) as ask:
         limit = dict(chips=tuple(chips), timeout=timeout * SHARE)
         try:
             weighed = ask({"what": "weigh", **source, **limit})

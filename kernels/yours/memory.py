@@ -1,4 +1,4 @@
-"""How much memory a child may have, and how it is told that this was too little."""
+"""How much memory, and how large a file, a child may have, and what it says of too little."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 
 SHARE = 0.8  # of what is free when it starts: a kernel that wants more ends before others do
 LEAST = 4 << 30  # bytes that every child may have
+FILE = 2 << 30  # bytes of a file that it writes
 SIGNS = ("bad_alloc", "MemoryError", "RESOURCE_EXHAUSTED", "Out of memory")
 
 
@@ -23,6 +24,9 @@ def limit(most: int | None = None) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         if hard == resource.RLIM_INFINITY or most < hard:
             resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        if soft == resource.RLIM_INFINITY or soft > FILE:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, hard))
     except (ImportError, OSError, ValueError):  # a system that does not know it
         pass
 

@@ -16,6 +16,7 @@ from kernels.machines.compat import jax_pickles
 from kernels.yours import memory
 from kernels.yours.declared import CHIPS, VALUES, Declared
 from kernels.yours.report import FAILED, ProblemResult, Report
+from kernels.yours.sandbox import walls
 
 TIMEOUT = 300.0  # seconds for one problem at one rung
 LOADING = 120.0  # seconds at least to start a child and load a file, on a busy machine too
@@ -108,28 +109,32 @@ def prove_file(
     timeout: float = TIMEOUT,
     mesh: Mapping[str, int] | None = None,
     progress: Callable[[str], None] | None = None,
+    sandbox: bool = False,
 ) -> Report:
     """Prove what a file marks with `kernels.proves`, in a child process.
 
     Args:
         mesh: in place of the file's own; the rest as `prove` takes it.
+        sandbox: whether bubblewrap confines the child: see `sandbox.walls`.
 
     Raises:
         ValueError: where the file cannot be loaded, or marks nothing of that name.
     """
     _check(rungs, chips, timeout)
-    with asking(timeout) as ask:
+    with asking(timeout, sandbox=sandbox) as ask:
         question = {"path": path, "name": name, "mesh": mesh}
         return _climb(ask, question, rungs, tuple(chips), seed, progress)
 
 
-def declared_in(path: str, name: str = "") -> list[tuple[str, tuple[str, ...]]]:
+def declared_in(
+    path: str, name: str = "", sandbox: bool = False
+) -> list[tuple[str, tuple[str, ...]]]:
     """What a file marks with `kernels.proves`: the name of each kernel, and its chips.
 
     Raises:
         ValueError: where the file cannot be loaded, or marks nothing of that name.
     """
-    with asking(TIMEOUT) as ask:
+    with asking(TIMEOUT, sandbox=sandbox) as ask:
         kernels = _loaded(ask, {"path": path, "name": name})
     return [(kernel["name"], tuple(kernel.get("chips", ()))) for kernel in kernels]
 
@@ -189,13 +194,16 @@ class Lost(Exception):
 
 
 @contextlib.contextmanager
-def asking(timeout: float, *, memory: int | None = None, whole: float = math.inf) -> Iterator[Ask]:
+def asking(
+    timeout: float, *, memory: int | None = None, whole: float = math.inf, sandbox: bool = False
+) -> Iterator[Ask]:
     """Answers from a child, which is started anew where it ended.
 
     Args:
         timeout: seconds for a question.
         memory: bytes that the child may have; a share of what is free where it is None.
         whole: seconds for all questions together.
+        sandbox: whether bubblewrap confines the child.
 
     Returns:
         A function that asks one question. It raises Lost where the child ended, and ValueError with
@@ -210,7 +218,10 @@ def asking(timeout: float, *, memory: int | None = None, whole: float = math.inf
 
     def ask(question: dict[str, Any]) -> dict[str, Any]:
         if not alive or alive[-1].ended:
-            alive.append(Child(command))
+            source = (loaded or [question])[0]
+            files = [source[part] for part in ("path", "reference") if source.get(part)]
+            before = walls(files) if sandbox else []
+            alive.append(Child(before + command, plain=sandbox))
             if loaded and question["what"] != "load":
                 alive[-1].ask(loaded[0], max(timeout, LOADING))
         seconds = timeout
@@ -248,7 +259,7 @@ def _late(timeout: float) -> str:
 
 
 def _died(died: Any) -> str:
-    wanted = died.status == -9 or memory.wanted(died.stderr)
+    wanted = died.status in (-9, 128 + 9) or memory.wanted(died.stderr)
     return "its process was ended for want of memory" if wanted else str(died)
 
 

@@ -120,6 +120,14 @@ def test_what_cannot_be_pickled_is_told_and_it_goes_on(one):
     assert one.ask(("", 1), 30)[1] == 1
 
 
+def test_what_a_stranger_answers_runs_no_code(script):
+    stranger = Child(script, plain=True)
+    with pytest.raises(ChildError, match=r"the answer: it is no plain data, but of pathlib"):
+        stranger.ask(("", Path("x")), 30)
+    assert stranger.ask(("", {"x": [1.5, "y"]}), 30)[1] == {"x": [1.5, "y"]}
+    stranger.close()
+
+
 class Unknown:
     """Can be pickled, and cannot be read again."""
 
@@ -152,15 +160,22 @@ def test_its_folder_goes_with_it(script, tmp_path):
     assert not folder.exists()
 
 
-def test_its_environment_is_what_it_is_given(tmp_path):
+SECRETS = {"GIT_TOKEN": "a", "AWS_REGION": "b", "Api_Key": "c", "PROXY": "https://me:d@host"}
+
+
+def test_its_environment_is_what_it_is_given_without_secrets(tmp_path):
     path = tmp_path / "tells.py"
     path.write_text(
         "import os\nfrom kernels.machines import child\n"
         "child.serve(lambda: lambda name: os.environ.get(name))\n"
     )
-    made = Child(child.python(str(path)), environment={**os.environ, "KERNELS_TEST": "yes"})
-    assert made.ask("KERNELS_TEST", 30) == "yes"
+    known = {"KERNELS_TEST": "yes", "JAX_LEGACY_PRNG_KEY": "warn", "HOME": "https://host:1/a@b"}
+    made = Child(child.python(str(path)), environment={**os.environ, **known, **SECRETS})
+    assert {name: made.ask(name, 30) for name in known} == known
+    assert not [name for name in SECRETS if made.ask(name, 30)]
     made.close()
+    shown = child.run(["env"], seconds=30, environment=known | SECRETS).stdout
+    assert sorted(shown.splitlines()) == sorted("=".join(pair) for pair in known.items())
 
 
 class TestSpares:

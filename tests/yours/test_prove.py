@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,11 +21,12 @@ from jax.experimental.pallas import tpu as pltpu
 
 import kernels
 from kernels.machines import child
-from kernels.machines.optional import available
-from kernels.yours import declared, proving
+from kernels.machines.optional import MissingPackage, available
+from kernels.yours import declared, proving, sandbox
 from kernels.yours.claim import Claim
 from kernels.yours.proving import prove_file
 from kernels.yours.report import ProblemResult, Report
+from kernels.yours.sandbox import walls
 
 needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 FILE = str(Path(__file__).with_name("brought.py"))
@@ -425,6 +427,57 @@ def test_a_file_that_cannot_be_proven_says_why(tmp_path, text, says):
     with pytest.raises(ValueError, match=r".") as told:
         prove_file(str(tmp_path / "mine.py"))
     assert says in str(told.value) and "\n" not in str(told.value)
+
+
+# A stranger's file, which says in its error what it may.
+NOSY = """
+import os, resource, socket, tempfile
+def may(action, *arguments):
+    try:
+        action(*arguments)
+    except OSError:
+        return False
+    return True
+beside, private = may(open, __file__ + ".new", "w"), may(tempfile.TemporaryFile)
+reach = may(socket.create_connection, ("127.0.0.1", PORT))
+secret, most = os.environ.get("A_TOKEN"), resource.getrlimit(resource.RLIMIT_FSIZE)[0] >> 30
+raise KeyError(f"{beside} {private} {reach} {may(os.kill, PID, 0)} {secret} {most}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("walled", "says"), [(False, "True True True True"), (True, "False True False False")]
+)
+def test_what_a_strangers_file_may(tmp_path, monkeypatch, walled, says):
+    if walled:
+        try:
+            walls()
+        except (ValueError, MissingPackage) as refusal:
+            pytest.skip(f"NOT RUN: the sandbox's own test: {refusal}")
+    monkeypatch.setenv("A_TOKEN", "planted")
+    file = tmp_path / "a file.py"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        file.write_text(NOSY.replace("PORT", port).replace("PID", str(os.getpid())))
+        with pytest.raises(ValueError, match=f"{says} None 2'"):
+            prove_file(str(file), sandbox=walled)
+    assert file.with_name("a file.py.new").exists() != walled
+
+
+def test_a_sandbox_that_cannot_be_is_refused_and_one_that_can_has_its_walls(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingPackage, match="apt install bubblewrap"):
+        walls()
+    bwrap = tmp_path / "bwrap"
+    bwrap.write_text("#!/bin/sh\necho No permissions to create new namespace >&2; exit 1\n")
+    bwrap.chmod(0o755)
+    done = run("judge", FILE, "--sandbox")
+    assert done.exit_code == 2 and "refuses it (No permissions" in " ".join(done.output.split())
+    monkeypatch.setattr(sandbox, "_refusal", lambda program: "")
+    words = " ".join(walls(["/tmp/it/x.py"]))
+    assert words.startswith(f"{bwrap} --unshare-all --die-with-parent --ro-bind / / ")
+    assert words.index("--tmpfs /tmp") < words.index("--ro-bind-try /tmp/it /tmp/it")
+    assert "--bind" not in words and "/tmp/it/x.py" not in words
 
 
 def test_a_report_is_a_table_junit_and_markdown():
