@@ -19,7 +19,7 @@ export JAX_PPRINT_USE_COLOR = false
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv book serve quick test test-full coverage test-optimised test-torchax test-xla canary lab dist lint format renumber hooks clean distclean
+.PHONY: help venv book first serve quick test test-full coverage test-optimised test-torchax test-xla canary lab dist lint format renumber hooks clean distclean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -37,6 +37,9 @@ venv: ## make the environment in .venv (EXTRAS=torchax adds to it)
 
 book: venv ## run the notebooks that changed and build the book in _build/html
 	@"$(py)" tools/build_book.py $(ARGS)
+
+first: ## the first five chapters in JupyterLab, with what they need and no more: 0.9 GB
+	@$(MAKE) --no-print-directory lab EXTRAS=first
 
 serve: ## show the built book at http://127.0.0.1:8000/ (PORT=8001 for another)
 	@test -f _build/html/index.html || { echo "There is no book yet: make book" >&2; exit 1; }

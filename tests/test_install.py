@@ -5,7 +5,9 @@ import functools
 import os
 import re
 import shutil
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import install as installer
@@ -13,7 +15,7 @@ import pytest
 import pythons
 from commands import process, python
 from packaging.requirements import Requirement
-from test_environment import EXTRAS, MINORS, ROOT, applies, pins
+from test_environment import EXTRAS, MINORS, PROJECT, ROOT, applies, brought, pins
 
 INSTALL = ROOT / "tools" / "install.py"
 
@@ -226,6 +228,39 @@ def test_another_python_is_the_newest_of_another_minor_version(tmp_path, monkeyp
     for path in ("c", "d", ""):
         assert pythons.another(tmp_path) == path
         without_venv.append(path)
+
+
+def test_two_installations_take_turns(tmp_path, capsys):
+    holder = (
+        f"import install, pathlib; lock = install.locked(pathlib.Path({str(tmp_path / 'a')!r}))"
+    )
+    code = f"{holder}; lock.__enter__(); print(flush=True); input()"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=INSTALL.parent, **pipes) as other:
+        other.stdout.readline()
+        waiting = threading.Thread(target=lambda: installer.locked(tmp_path / "b").__enter__())
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive() and "waiting for it" in capsys.readouterr().out
+        other.communicate(b"\n")
+        waiting.join(60)
+        assert not waiting.is_alive()
+
+
+def test_sizes_are_told_and_are_those_of_this_environment(asked_of_pip, capsys):
+    asked_of_pip()
+    assert (
+        "about 2.0 GB of disk, a third of it to download (JAX 0.6, dev" in capsys.readouterr().out
+    )
+    base = brought(PROJECT["dependencies"])
+    for extra in {*installer.SIZES} - {"gpu", "torch"}:  # torch comes with CUDA and without
+        packages = brought(EXTRAS[extra]) if extra else base
+        own = packages.keys() - base.keys() if extra else base
+        files = [
+            package.locate_file(f) for package in map(packages.get, own) for f in package.files
+        ]
+        size = sum(file.stat().st_size for file in files if file.exists()) / 1e6
+        assert 0.7 < size / installer.SIZES[extra] < 1.3, (extra, size)
 
 
 def test_python_without_venv(tmp_path):

@@ -24,6 +24,11 @@ import subprocess
 import sys
 import time
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 import pythons
 from pythons import ROOT, Stop, ask, minor, python_in, read, say, version_of
 
@@ -53,6 +58,11 @@ FOR_UV = {
 }
 NOTHING_TO_UV = ("disable-pip-version-check", "no-input", "require-virtualenv", "retries")
 OLDEST_UV = (0, 5)  # that knows these
+# Megabytes of disk of each extra beside the package and JAX ("") on Linux, x86-64; a third of it is
+# downloaded. PyTorch with CUDA takes CUDA more.
+SIZES = {"": 640, "book": 470, "dev": 730, "first": 270, "gpu": 620, "taichi": 310, "torch": 960}
+SIZES["tpu"] = 720
+CUDA = 3800
 # What uv and pip say, and a system behind them.
 STEP = r"^ *((?:Collecting|Download|Installing|Prepared|Resolved).*)"
 FULL = r"No space left on device|Errno 28|os error 28|Disk quota exceeded"
@@ -225,6 +235,7 @@ def fetch(venv, extras, log_path, newest_releases=False, into=None):
     env["PIP_CONSTRAINT"] = env["PIP_BUILD_CONSTRAINT"] = limits.as_uri()
     env.setdefault("PIP_RETRIES", "1")
     env.setdefault("PIP_DEFAULT_TIMEOUT", "15")
+    env.setdefault("PIP_RESUME_RETRIES", "5")  # since pip 25.1 a file goes on where it broke off
     env.update(PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_INPUT="1", PYTHONUNBUFFERED="1")
     env.pop("PIP_REQUIRE_VIRTUALENV", None)
     env.pop("PIP_USER", None)
@@ -354,6 +365,38 @@ def install_apart(venv, extra, log_path):
     stamp.write_text(wanted, encoding="utf-8")
 
 
+@contextlib.contextmanager
+def locked(venv):
+    """One installation at a time into the environments of a folder; another one waits."""
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    # The folder itself is locked: a file in the venv would go where the venv is made again.
+    folder = os.open(str(venv.parent), os.O_RDONLY) if fcntl else None
+    try:
+        if fcntl:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say("another installation is at work here; waiting for it")
+                fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        if fcntl:
+            os.close(folder)
+
+
+def sizes(extras):
+    """A line on what a new environment with these extras takes, and which take how much of it."""
+    parts = [("JAX", SIZES[""])] + [(extra, SIZES[extra]) for extra in extras if extra in SIZES]
+    whole = sum(size for _, size in parts) / 1000
+    shares = ", ".join("{} {:.1f}".format(name, size / 1000) for name, size in parts)
+    cuda = "torch" in extras and sys.platform.startswith("linux")
+    more = "; PyTorch with CUDA {:.1f} more".format(CUDA / 1000) if cuda else ""
+    return (
+        f"about {whole:.1f} GB of disk, a third of it to download ({shares}{more}); make first "
+        "takes 0.9 GB, for the first five chapters"
+    )
+
+
 def is_of(venv, wanted):
     """Whether the venv runs, and is of the Python that the reader names, if one is named."""
     has = version_of(python_in(venv))
@@ -401,6 +444,8 @@ def install(venv, extras, wanted, newest_releases=False):
     make_venv(python, version, venv, chosen=wanted)
     started = time.time()
     say(f"installing {', '.join(extras)} into {venv}; the first time takes minutes")
+    if not finished:
+        say(sizes(extras))
     packages = [extra for extra in extras if extra not in PRIVATE]
     fetch(venv, packages, venv / "install.log", newest_releases)
     for extra in sorted(set(extras) & set(PRIVATE)):
@@ -432,7 +477,8 @@ def main():
         if options.another:
             say(pythons.another(venv))
         else:
-            install(venv, extras, options.python, options.newest)
+            with locked(venv):
+                install(venv, extras, options.python, options.newest)
     except Stop as stop:
         sys.stderr.write(f"\n{stop}\n")
         return 1
