@@ -252,6 +252,40 @@ def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, 
     assert not failed
 
 
+def damage_output(entry):
+    entry.write_text(entry.read_text().replace("right", "wrong"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (damage_output, "what was kept of it is damaged (its checksum is another)"),
+        (lambda entry: entry.write_bytes(entry.read_bytes()[:99]), "is damaged"),
+        (lambda entry: entry.unlink(), "is damaged"),  # killed between folder and file
+        (lambda entry: shutil.rmtree(entry.parent), "is damaged"),  # and before both
+        (
+            lambda entry: (entry.parents[2] / "global.db").write_bytes(b"no database" * 99),
+            "all note",
+        ),
+    ],
+)
+def test_a_damaged_entry_of_the_cache_is_told_and_never_shown(
+    tmp_path, monkeypatch, capsys, damage, told
+):
+    monkeypatch.setattr(build_book, "BUILD", tmp_path)
+    monkeypatch.setattr(build_book, "CACHE", tmp_path / "cache")
+    path = write_notebook(tmp_path / "one.ipynb", "print('shown')")
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[0].outputs = [nbformat.v4.new_output("stream", text="right")]
+    for _ in range(2):
+        build_book.keep(path, notebook, execution_seconds=1.0)
+        assert build_book.kept(path)[0].cells[0].outputs[0].text == "right"
+        (entry,) = (tmp_path / "cache").rglob("*.ipynb")
+        damage(entry)
+        assert build_book.kept(path) is None
+        assert told in capsys.readouterr().out
+
+
 def nbmake(folder):
     """Run nbmake on the notebooks of a folder, with the book's cache inside it."""
     command = ["--nbmake", "-rs", "-n0", "-p", "no:cacheprovider", "."]

@@ -119,7 +119,9 @@ def recall(name):
 
 
 def remember(name, value):
-    (BUILD / f".{name}").write_text(value)
+    part = BUILD / f".{name}.part"
+    part.write_text(value)
+    os.replace(part, BUILD / f".{name}")  # whole, or not at all
 
 
 def toc_files():
@@ -249,11 +251,18 @@ def open_cache():
         if recall("imports") != imports:
             shutil.rmtree(CACHE, ignore_errors=True)
             remember("imports", imports)
-        yield get_cache(str(CACHE))
+        cache = get_cache(str(CACHE))
+        try:
+            cache.list_cache_records()
+        except Exception as error:  # whatever a database that is damaged raises
+            print_line(f"all notebooks run again: their cache is damaged ({type(error).__name__})")
+            shutil.rmtree(CACHE)
+            cache = get_cache(str(CACHE))
+        yield cache
 
 
 def kept(path):
-    """The executed notebook and its seconds, where the cache holds them; else None."""
+    """The executed notebook and its seconds, where the cache holds them whole; else None."""
     with open_cache() as cache:
         try:
             record = cache.match_cache_notebook(nbformat.read(path, as_version=4))
@@ -261,7 +270,22 @@ def kept(path):
             return None
         if record.data.get("not_run"):
             return None
-        return cache.get_cache_bundle(record.pk).nb, record.data["execution_seconds"]
+        try:
+            notebook = cache.get_cache_bundle(record.pk).nb
+            if checksum(cache, notebook) != record.data["checksum"]:
+                raise ValueError("its checksum is another")
+        except Exception as error:  # whatever a file that is damaged, cut off or gone raises
+            print_line(f"{path.name} runs again: what was kept of it is damaged ({error})")
+            shutil.rmtree(CACHE / "executed" / record.hashkey, ignore_errors=True)
+            return None
+        return notebook, record.data["execution_seconds"]
+
+
+def checksum(cache, notebook):
+    """Of what the cache keeps of a notebook: its code cells, and their outputs."""
+    return hashlib.sha256(
+        nbformat.writes(cache.create_hashed_notebook(notebook)[0]).encode()
+    ).hexdigest()
 
 
 def keep(path, notebook, **data):
@@ -273,6 +297,7 @@ def keep(path, notebook, **data):
         data: execution_seconds=, or not_run=True for an unexecuted one.
     """
     with open_cache() as cache:
+        data["checksum"] = checksum(cache, notebook)
         cache.cache_notebook_bundle(
             CacheBundleIn(notebook, str(path), data=data), check_validity=False, overwrite=True
         )
@@ -449,7 +474,9 @@ def _build_book(verbose, say):
         say("the pages are as they were")
         return not_run
     remember("whole", "")
-    before = json.loads(recall("shown") or "{}")
+    before = {}
+    with contextlib.suppress(ValueError):
+        before = json.loads(recall("shown") or "{}")
     for name, outputs in shown.items():
         if outputs != before.get(name):
             (BUILD / ".doctrees" / name).with_suffix(".doctree").unlink(missing_ok=True)
