@@ -13,6 +13,8 @@ RUN useradd --create-home reader && install -d -o reader /home/reader/book
 USER reader
 WORKDIR /home/reader/book
 
+# The image needs no CUDA, 4 GB, and no second copy of what is installed.
+ENV PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu PIP_NO_CACHE_DIR=1
 COPY --chown=reader:reader . .
 RUN make book
 

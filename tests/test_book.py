@@ -187,7 +187,8 @@ def test_a_failing_notebook_is_told_by_cell(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("deaths", [1, 2])
 def test_a_kernel_that_does_not_start_is_started_once_more(tmp_path, monkeypatch, deaths):
-    path = write_notebook(tmp_path / "whole.ipynb", "print('shown')")
+    monkeypatch.setenv("HOME", os.devnull)  # nor does it need a home
+    path = write_notebook(tmp_path / "whole.ipynb", "import matplotlib.pyplot\nprint('shown')")
     execute, starts = build_book.nbclient.NotebookClient.execute, []
 
     def die(client, **options):

@@ -155,6 +155,15 @@ def test_image_runs_make_as_an_ordinary_user_with_the_token_on():
     assert not re.search(r"(token|password)\s*=", text + (ROOT / "Makefile").read_text())
 
 
+def test_no_command_that_is_shown_opens_a_port_to_others():
+    shown = [ROOT / "README.md", ROOT / "Makefile", ROOT / "Dockerfile", *ROOT.glob("book/*.md")]
+    for path in shown:
+        for line in path.read_text().splitlines():
+            assert not re.search(r"-p (?!127\.0\.0\.1:)\d+:", line), line
+            assert "0.0.0.0" not in line or line.startswith("CMD "), line  # behind -p
+            assert not re.match(r"\$ docker run .*--net=host", line) or "make lab" in line, line
+
+
 def test_citation_matches():
     citation = yaml.safe_load(CITATION.read_text())
     assert citation["version"] == PROJECT["version"]

@@ -49,6 +49,7 @@ os.environ.update(
     JUPYTER_PREFER_ENV_PATH="1",
     JUPYTER_PLATFORM_DIRS="1",
     IPYTHONDIR=str(BUILD / ".ipython"),
+    MPLCONFIGDIR=str(BUILD / ".matplotlib"),  # of a home that cannot be written it would tell
     PYDEVD_DISABLE_FILE_VALIDATION="1",
     KERNELS_PLAYERS="page",  # the pages have the scripts once
     JAX_PPRINT_USE_COLOR="false",  # colour codes would be dark on dark

@@ -21,7 +21,10 @@ def gradient(w, x, y):
 def main(coordinator: str = "", processes: str = "0", process: str = "0") -> None:
     """Join the others, compute a gradient of examples that are spread over all devices, tell it."""
     address = (coordinator, int(processes), int(process)) if coordinator else ()
-    jax.distributed.initialize(*address)  # before JAX looks for devices
+    # To this computer alone where all are on it; by default its coordinator listens to everybody.
+    alone = coordinator if coordinator.startswith("localhost:") else None
+    # Before JAX looks for devices.
+    jax.distributed.initialize(*address, coordinator_bind_address=alone)
     mesh = Mesh(np.array(jax.devices()), ("data",))  # those of all hosts
 
     def spread(whole, spec):  # a host makes only what its own devices hold

@@ -1,12 +1,15 @@
 """One program on two hosts: two processes of this computer, which compute one gradient together."""
 
+import contextlib
 import os
 import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -26,6 +29,12 @@ def test_two_hosts_compute_one_gradient():
         for host in "01":
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
             hosts.append(subprocess.Popen([*command, host], env=environment, **pipes))
+        heard = set()
+        while hosts[0].poll() is None:
+            with contextlib.suppress(psutil.Error):
+                heard |= {c.laddr.ip for c in psutil.Process(hosts[0].pid).net_connections()}
+            time.sleep(0.05)
+        assert heard and heard <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, "others may listen in"
         for number, host in enumerate(hosts):
             said, complaint = host.communicate(timeout=120)
             assert host.returncode == 0, complaint
