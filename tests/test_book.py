@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import build_book
 import nbformat
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup
 from commands import process, python
+from sqlalchemy.exc import DatabaseError
 
 ROOT = Path(__file__).resolve().parent.parent
 TRACEBACK = re.compile(r'<div class="output traceback\b')
@@ -285,6 +287,18 @@ def test_a_damaged_entry_of_the_cache_is_told_and_never_shown(
         damage(entry)
         assert build_book.kept(path) is None
         assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "full", [OSError(28, "No space left on device"), DatabaseError("INSERT", {}, Exception("disk"))]
+)
+def test_a_full_disk_is_told_in_a_line(monkeypatch, capsys, full):
+    monkeypatch.setattr(sys, "argv", ["build_book.py"])
+    monkeypatch.setattr(build_book, "build_book", Mock(side_effect=full))
+    assert build_book.main() == 1
+    assert re.search(
+        r"^\nNot built: .*(disk|space).*make book goes on\.\n$", capsys.readouterr().err
+    )
 
 
 def nbmake(folder):

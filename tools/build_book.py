@@ -31,6 +31,7 @@ import yaml
 from bs4 import BeautifulSoup
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
+from sqlalchemy.exc import DatabaseError
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
@@ -277,6 +278,8 @@ def kept(path):
                 raise ValueError("its checksum is another")
         except Exception as error:  # whatever a file that is damaged, cut off or gone raises
             print_line(f"{path.name} runs again: what was kept of it is damaged ({error})")
+            with contextlib.suppress(KeyError):
+                cache.remove_cache(record.pk)
             shutil.rmtree(CACHE / "executed" / record.hashkey, ignore_errors=True)
             return None
         return notebook, record.data["execution_seconds"]
@@ -509,6 +512,10 @@ def main():
         not_run = build_book(options.verbose)
     except BookError as error:
         print(f"\n{error}", file=sys.stderr)
+        return 1
+    except (OSError, DatabaseError) as error:  # of files, and of the cache's
+        line = str(error).partition("\n")[0]
+        print(f"\nNot built: {line}. What is there is kept; make book goes on.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
