@@ -317,8 +317,8 @@ class Record(Row):
         source: who published it.
 
     Raises:
-        ValueError: for an unknown kind, quantity or pass, a size that is no whole number, and a
-            published figure without a source.
+        ValueError: for an unknown kind, quantity or pass, a size that is no whole number, a value
+            that is negative or none, and a published figure without a source.
     """
 
     COLUMNS: ClassVar[tuple[str, ...]] = (
@@ -344,6 +344,8 @@ class Record(Row):
         one_of("quantity", self.quantity, QUANTITIES)
         if self.kind == "published" and not self.source:
             fail("source", "empty", "who published the figure")
+        if not self.value >= 0:
+            fail("value", self.value, "a number from 0 on")
 
     @property
     def clock(self) -> str:

@@ -40,7 +40,7 @@ def read(path: Path | str, rows: type[CsvRow] = Record, *, missing_ok: bool = Fa
 
     Raises:
         ValueError: where there is no such file, for other columns, for a cell that cannot be, for a
-            row that contradicts itself, and for a file that mixes kinds.
+            row that is cut off, contradicts itself or another, and for a file that mixes kinds.
     """
     path = _path(path)
     if not path.exists():
@@ -49,9 +49,19 @@ def read(path: Path | str, rows: type[CsvRow] = Record, *, missing_ok: bool = Fa
         files = ", ".join(sorted(file.name for file in path.parent.glob("*.csv")))
         fail("path", path, f"a file that there is: {files or 'none there'}")
     with open(path, newline="", encoding="utf-8") as file:
-        kept = [rows.of_cells(cells) for cells in csv.DictReader(file)]
-    _one_kind(kept, path)
-    return kept
+        lines = csv.DictReader(file)
+        kept: dict[Any, CsvRow] = {}
+        try:
+            for cells in lines:
+                if None in cells.values():
+                    fail("the row", "cut off", "a cell for each column")
+                row = rows.of_cells(cells)
+                if kept.setdefault(row.identity, row) is not row:
+                    fail("the row", "of what another row tells", "one row for each figure")
+        except ValueError as error:
+            raise ValueError(f"{path.name}, line {lines.line_num}: {error}") from None
+    _one_kind(kept.values(), path)
+    return [*kept.values()]
 
 
 def write(path: Path | str, rows: Iterable[CsvRow]) -> None:

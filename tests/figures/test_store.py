@@ -157,6 +157,25 @@ def test_foreign_files_are_refused(tmp_path):
         read(tmp_path / "none.csv")
 
 
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda row: row[:60], "the row is cut off"),
+        (lambda row: f"{row}{row.replace('1.5', '2.5')}", "the row is of what another row tells"),
+        (lambda row: row.replace("1.5", "nan"), "value is nan"),
+        (lambda row: row.replace("1.5", "-1.5"), "value is -1.5"),
+        (lambda row: row.replace("1.5", "1,5"), "the columns is"),
+    ],
+)
+def test_a_damaged_row_is_told_with_its_line_and_not_believed(tmp_path, damage, says):
+    add(tmp_path / "x.csv", [ONE])
+    head, row = (tmp_path / "x.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "x.csv").write_text(head + damage(row))
+    with pytest.raises(ValueError, match=rf"x\.csv, line [23]: {says}"):
+        add(tmp_path / "x.csv", [of(value=3.0)])
+    assert (tmp_path / "x.csv").read_text() == head + damage(row), "nor written over"
+
+
 ROWS = 200
 
 
