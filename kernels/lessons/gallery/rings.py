@@ -109,22 +109,22 @@ ring_with_half_a_barrier = _ring(
     "before device",
     "a device hears that its left neighbour has entered the kernel, and writes into its right one, "
     "which may still use that memory for something else",
-    "who sends has to hear from who receives; signal both neighbours, and wait for both",
+    "a sender has to hear from its receiver; signal both neighbours, and wait for both",
 )
 ring_without_wait = _ring(
     "no_wait",
     "a message that nobody waits for",
     "simulate",
     "never waited for|nobody waits for",
-    "what arrived is read before it is known to have arrived; mostly it has",
-    "who receives waits for the receiving semaphore, beside the sender's own wait",
+    "the receiver reads before it knows that the message is there; mostly it is",
+    "a device waits twice: for its own message to leave, and for the one that it receives",
 )
 ring_with_reused_slot = _ring(
     "reused_slot",
     "a slot written again while it is sent on",
     "simulate",
     "race",
-    "a fast neighbour is two steps ahead, and its message overwrites what was not sent on yet",
+    "a fast neighbour is two steps ahead, and its message overwrites what hasn't been sent on yet",
     "two slots need a semaphore back to the sender that says which is free",
 )
 ring_wrong_semaphore = _ring(
@@ -133,7 +133,8 @@ ring_wrong_semaphore = _ring(
     "interpret",
     "deadlock",
     "the message raises one semaphore and the receiver waits for the other one of the pair",
-    "who waits names the slot that the sender's recv_sem names; a cycle of waits is a deadlock",
+    "the receiver waits for the semaphore that the sender names as recv_sem; a cycle of waits is a "
+    "deadlock",
 )
 ring_wrong_wrap = _ring(
     "wrap",
@@ -148,8 +149,8 @@ ring_collective_id_twice = _ring(
     "a collective_id used twice",
     "simulate",
     "race",
-    "every step meets at the same barrier: a fast neighbour's signal of the next step passes for "
-    "that of the slow one, whose slot is then written while it is sent on",
+    "every step meets at the same barrier: a fast neighbour's signal of the next step is taken for "
+    "one of the slow neighbour, whose slot is then overwritten while it is being sent on",
     "a barrier of neighbours serves once; what comes after it needs a semaphore for each neighbour",
     SIX,
 )
