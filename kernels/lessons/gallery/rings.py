@@ -1,8 +1,10 @@
-"""Wrong rings: one gather by remote DMA, in one direction, with a fault of each kind."""
+"""Wrong rings: one gather by remote DMA, in one direction, with a fault of each kind, and a sum."""
 
 import functools
+from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -67,7 +69,8 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
                 pltpu.make_async_copy(x_ref, slots_ref.at[then], arrived.at[now]).wait()
             elif wrong != "no_wait":
                 hop.wait_recv()
-            copy(slots_ref.at[then], o_ref.at[lax.rem(me + n - step - 1, n)])
+            whose = lax.rem(me - step - 1 + (wrong != "negative") * n, n)
+            copy(slots_ref.at[then], o_ref.at[whose])
 
     gathered = pl.pallas_call(
         body,
@@ -85,6 +88,47 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
         interpret=interpret,
     )(x)
     return gathered.reshape(n * rows, columns)
+
+
+def ring_sum(x, axis_name, *, interpret, repaired=False):
+    """[devices · rows, columns] of each → the sum of this device's rows, which travels to the
+    right; in float32 when repaired."""
+    n, dtype = lax.axis_size(axis_name), jnp.float32 if repaired else jnp.bfloat16
+    rows, columns = x.shape[0] // n, x.shape[1]
+
+    def body(x_ref, o_ref, sums_ref, sent, arrived):
+        # x_ref [n, rows, columns], sums_ref [n, rows, columns]: a place for each step
+        me = lax.axis_index(axis_name)
+        left, right = lax.rem(me + n - 1, n), lax.rem(me + 1, n)
+        barrier = pltpu.get_barrier_semaphore()
+        for neighbour in (left, right):
+            pl.semaphore_signal(barrier, 1, device_id=neighbour, device_id_type=MESH)
+        pl.semaphore_wait(barrier, 2)
+        sums_ref[0] = x_ref[left].astype(dtype)
+        for step in range(n - 1):
+            hop = pltpu.make_async_remote_copy(
+                src_ref=sums_ref.at[step],
+                dst_ref=sums_ref.at[step + 1],
+                send_sem=sent.at[step],
+                recv_sem=arrived.at[step],
+                device_id=right,
+                device_id_type=MESH,
+            )
+            hop.start()
+            hop.wait()
+            sums_ref[step + 1] += x_ref[lax.rem(me + 2 * n - step - 2, n)].astype(dtype)
+        o_ref[...] = sums_ref[n - 1].astype(o_ref.dtype)
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((rows, columns), x.dtype),
+        scratch_shapes=[
+            pltpu.VMEM((n, rows, columns), dtype),
+            *[pltpu.SemaphoreType.DMA((n - 1,))] * 2,
+        ],
+        compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
+        interpret=interpret,
+    )(x.reshape(n, rows, columns))
 
 
 def _ring(fault, title, caught_by, says, cause, lesson, workload=FOUR):
@@ -153,4 +197,24 @@ ring_collective_id_twice = _ring(
     "one of the slow neighbour, whose slot is then overwritten while it is being sent on",
     "a barrier of neighbours serves once; what comes after it needs a semaphore for each neighbour",
     SIX,
+)
+ring_negative_block = _ring(
+    "negative",
+    "a block's number below zero",
+    "interpret",
+    "AssertionError",
+    "lax.rem(-1, n) is -1, so what came across the ring's end is written before the result",
+    "lax.rem takes the sign of its first argument: add n before",
+)
+ring_rounded_sums = Bug(
+    IN_LESSONS_MESH.spread(ring_sum),
+    title="sums that travel in bfloat16",
+    operator="reduce_scatter",
+    caught_by="interpret",
+    says="off",
+    cause="the sum is rounded to 8 bits on its way to every device but the first",
+    lesson="with bfloat16 it hides below the rounding of the result: prove each dtype by itself",
+    workloads=(replace(FOUR, name="bf16", dtype="bfloat16"), FOUR),
+    backend=IN_LESSONS_MESH,
+    shown=ring_sum,
 )
