@@ -90,16 +90,13 @@ class Child:
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Start it.
+        """Start it; OSError where it cannot be started.
 
         Args:
             command: the program and its arguments; see `python`.
             environment: all of its variables but PYTHONPATH, so that it finds what the caller
                 finds; None gives it the caller's.
             folder: one that is the child's own, removed when it ends.
-
-        Raises:
-            OSError: it cannot be started.
         """
         self.folder = folder
         self.asked = 0  # questions so far
@@ -460,12 +457,9 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which runs no child, and 
 def serve(prepare: Callable[[], Callable[[Any], Any]]) -> None:
     """Answer the parent's questions, one after another, until it has no more.
 
-    Whatever is printed meanwhile goes to stderr. An exception ends the process, with its traceback
-    there, unless it is about pickling.
-
-    Args:
-        prepare: imports what takes long, so that the time of no question is spent on it, and
-            returns the function that answers a question.
+    `prepare` imports what takes long, so that the time of no question is spent on it, and returns
+    the function that answers. Whatever is printed meanwhile goes to stderr. An exception ends the
+    process, with its traceback there, unless it is about pickling.
     """
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library may print to stdout

@@ -72,11 +72,8 @@ class ExportedProgram:
         return tuple(calls_in(self.jaxpr, self.values, self.names, self.trips))
 
     def with_trips(self, trips: Mapping[str, int]) -> ExportedProgram:
-        """The same program, of which somebody says how often what data decides runs.
-
-        Raises:
-            ValueError: for what names no such loop or kernel.
-        """
+        """The same program, of which somebody says how often what data decides runs; ValueError for
+        what names no such loop or kernel."""
         if not trips:
             return self
         said = f"{self.fingerprint} {sorted(trips.items())}"
@@ -399,19 +396,15 @@ def compile_exported(
     named: bool = False,
     options: dict[str, Any] | None = None,
 ) -> Any:
-    """Compile what `Machine.export` made.
+    """Compile what `Machine.export` made, `program` being its data; a jax.stages.Compiled.
 
     Args:
-        program: its data.
         devices: to compile for; the first of them where there is no mesh.
         mesh: axis name → size, or {}.
         donated: the numbers of the arguments whose memory results may take.
         row_major: lay its arrays out row by row, as Pallas kernels want them.
         named: whether the compiled program has the name of the function that was exported.
         options: the compiler's.
-
-    Returns:
-        jax.stages.Compiled.
     """
     import jax
     from jax import export

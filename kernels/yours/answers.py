@@ -48,14 +48,8 @@ HAND_OVER = "hand over what shard_map calls, with mesh=, in_specs= and out_specs
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer one question.
-
-    Args:
-        question: "what" names one of the functions below, the rest are its arguments.
-
-    Returns:
-        What it gives, or {"error": a line}.
-    """
+    """Answer one question: "what" names one of the functions below, the rest are its arguments.
+    What it gives, or {"error": a line}."""
     arguments = {key: value for key, value in question.items() if key != "what"}
     try:
         return _ANSWERS[question["what"]](**arguments)
@@ -103,11 +97,8 @@ def _marked(path: str) -> dict[str, Declared]:
 
 
 def marked(path: str, name: str = "") -> list[Declared]:
-    """What a file marks with `kernels.proves`.
-
-    Raises:
-        ValueError: where it marks nothing, or nothing of that name.
-    """
+    """What a file marks with `kernels.proves`; ValueError where it marks nothing, or nothing of
+    that name."""
     module(path)
     known = _marked(path)
     if not known:
@@ -134,13 +125,9 @@ def load(
     reference: str = "",
     mesh: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Make the claims of a file, or of what was handed over.
-
-    Returns:
-        kernels: for each its name, its problems by name, its chips, its budget and its devices in
-        words; or the error.
-        Of one in KernelBench's form, held against that of another file, what models.Small has too.
-    """
+    """Make the claims of a file, or of what was handed over: for each of its "kernels" its name,
+    its problems by name, its chips, its budget and its devices in words; or the error. Of one in
+    KernelBench's form, held against that of another file, what models.Small has too."""
     if pickled:
         declaration = pickle.loads(pickled)
     kernels: list[dict[str, Any]] = []
@@ -173,11 +160,8 @@ def weigh(
     reference: str = "",
     mesh: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Compile and estimate one kernel at its full size; what it is, as of `load`.
-
-    Returns:
-        chips: as weighing.weigh has it. gone: names of JAX in its file that are gone.
-    """
+    """Compile and estimate one kernel at its full size; what it is, as of `load`. "chips" as
+    weighing.weigh has it, and "gone", names of JAX in its file that are gone."""
     import numpy as np
 
     if reference:
@@ -384,11 +368,8 @@ def of_arrays(
 
 
 def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, Any]]:
-    """A function of a file, and the arguments that a text or its declaration gives.
-
-    Raises:
-        ValueError: for a file without it, and where nobody says what its arguments are.
-    """
+    """A function of a file, and the arguments that a text or its declaration gives; ValueError for
+    a file without it, and where nobody says what its arguments are."""
     import jax
     import numpy as np
 

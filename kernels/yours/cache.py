@@ -17,12 +17,7 @@ ANSWERS = Cache("answers", 1 << 27)
 
 
 def key(version: str, *parts: object) -> str:
-    """A name for what depends on these, on this package's model and on a compiler.
-
-    Args:
-        version: of the compiler.
-        parts: whatever else it depends on.
-    """
+    """A name for what depends on these, on this package's model and on a compiler's version."""
     # Variables that may change what a compiler makes.
     deciding = [
         v for v in sorted(os.environ.items()) if v[0].startswith(("JAX_", "XLA_", "LIBTPU_"))

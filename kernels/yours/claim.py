@@ -48,15 +48,9 @@ class Drawn(Workload):
 
 
 class Claim:
-    """A declared function as a contract: see kernels.proof.contract.Contract.
-
-    Args:
-        declared: what it is, and what it has to equal.
-
-    Raises:
-        ValueError: where `arguments` draws what is no tuple, or nothing that is an array, and for
-            names of arguments that there are not.
-    """
+    """A declared function as a contract: see kernels.proof.contract.Contract. ValueError where
+    `arguments` draws what is no tuple, or nothing that is an array, and for names of arguments that
+    there are not."""
 
     plain = "the reference"
     rounding: Callable[..., Any] | None

@@ -10,11 +10,8 @@ SIGNS = ("bad_alloc", "MemoryError", "RESOURCE_EXHAUSTED", "Out of memory")
 
 
 def limit(most: int | None = None) -> None:
-    """Limit this process, where the system can and nobody has limited it further.
-
-    Args:
-        most: bytes; a share of what is free by default.
-    """
+    """Limit this process to so many bytes, by default a share of what is free, where the system can
+    and nobody has limited it further."""
     try:
         import resource
 

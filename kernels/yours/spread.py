@@ -48,11 +48,8 @@ class Devices:
         return f"{math.prod(self.mesh.values())} devices ({sizes})"
 
     def specs(self, argument: str, values: Any) -> list[Any]:
-        """The spec of each leaf of the arguments ("in_specs") or results ("out_specs").
-
-        Raises:
-            ValueError: where the specs are no prefix of that tree, or do not cut an array evenly.
-        """
+        """The spec of each leaf of the arguments ("in_specs") or results ("out_specs"); ValueError
+        where the specs are no prefix of that tree, or do not cut an array evenly."""
         import jax
 
         prefix = getattr(self, argument)

@@ -32,17 +32,8 @@ class Full:
 
 
 def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[dict[str, Any]]:
-    """Compile and estimate it for each chip.
-
-    Args:
-        full: what to weigh.
-        name: of the kernel.
-        chips: TPUs.
-        timeout: seconds for a compilation.
-
-    Returns:
-        For each chip the fields of a verdict.OnChip; "verdict" is there where it is decided.
-    """
+    """Compile and estimate a kernel of that name for each TPU of `chips`, `timeout` seconds at most
+    each: for each the fields of a verdict.OnChip; "verdict" is there where it is decided."""
     from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.estimate import estimate_all
     from kernels.machines.tpu.pool import TpuProgram, compile_all

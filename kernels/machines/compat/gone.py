@@ -38,14 +38,8 @@ class Gone:
 
 
 def gone(text: str) -> list[Gone]:
-    """The names of JAX in a Python text that the installed JAX has not, each once.
-
-    Args:
-        text: of a file.
-
-    Returns:
-        In order of their lines; none of a text that is no Python.
-    """
+    """The names of JAX in a Python text that the installed JAX has not, each once, in order of
+    their lines; none of a text that is no Python."""
     try:
         tree = ast.parse(text)
     except SyntaxError:

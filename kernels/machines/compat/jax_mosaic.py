@@ -34,12 +34,8 @@ def parameters(**options: Any) -> Any:
 
 @contextlib.contextmanager
 def machine(params: Any, patience: float) -> Iterator[list[str]]:
-    """Within it every kernel of Mosaic GPU that is traced is simulated; the list gets the races.
-
-    Args:
-        params: as `parameters` makes them.
-        patience: seconds that a thread waits at a barrier before it gives up.
-    """
+    """Within it every kernel of Mosaic GPU that is traced is simulated, as `parameters` says; a
+    thread waits at a barrier for `patience` seconds at most. The list gets the races."""
     global _patience
     from jax._src.pallas.mosaic_gpu.interpret import interpret_pallas_call as interpreter
     from jax._src.pallas.mosaic_gpu.interpret.params import force_gpu_interpret_mode

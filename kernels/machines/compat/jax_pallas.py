@@ -46,15 +46,8 @@ class Block:
     def indices(
         self, grid: tuple[int, ...], scalars: Sequence[np.ndarray | None] = ()
     ) -> np.ndarray | None:
-        """What the index map gives at every grid point, in grid order.
-
-        Args:
-            grid: Programs in each dimension.
-            scalars: The prefetched ones, None for one that is not known.
-
-        Returns:
-            int [programs, rank]; None where the map reads prefetched scalars that are not known.
-        """
+        """What the index map gives at every grid point, in grid order: int [programs, rank]; None
+        where it reads prefetched scalars that are not known."""
         import jax
         import jax.numpy as jnp
 
@@ -396,10 +389,8 @@ def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
 def _specialised(
     jaxpr: Any, mapping: Any, tables: Mapping[int, Sequence[float]], share: float
 ) -> Any:
-    """A kernel whose scalars are computed where it read them, and with fewer rounds of its loops.
-
-    tables, share: as of rebuilt.
-    """
+    """A kernel whose scalars are computed where it read them, and with fewer rounds of its loops:
+    `tables` and `share` are those of rebuilt."""
     import jax
     from jax.experimental import pallas as pl
 

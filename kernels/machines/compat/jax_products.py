@@ -24,11 +24,8 @@ FRACTION = {TPU: 7, GPU: 10}  # bits that a multiplier keeps of a factor's
 
 @contextlib.contextmanager
 def multiplying(machine: str) -> Iterator[None]:
-    """Within it the CPU multiplies as a TPU or a GPU does; of several the outermost holds.
-
-    Args:
-        machine: TPU, GPU or WHOLE, which rounds no factor.
-    """
+    """Within it the CPU multiplies as a TPU or a GPU does, or with WHOLE rounds no factor; of
+    several the outermost holds."""
     from jax.extend import core
     from jax.interpreters import mlir
 

@@ -56,13 +56,9 @@ def names(purposes: Collection[str]) -> set[str]:
 def environment(
     folder: Path, purposes: Collection[str], dropped: Collection[str] = ()
 ) -> dict[str, str]:
-    """The variables that make libtpu compile without a TPU and dump for `purposes` into `folder`.
-
-    Args:
-        folder: exists, and is the caller's to read and remove.
-        purposes: of "schedule" and "profile".
-        dropped: flags that this libtpu is known not to have.
-    """
+    """The variables that make libtpu compile without a TPU and dump for `purposes`, of "schedule"
+    and "profile", into a folder that exists; `dropped` are flags that this libtpu is known not to
+    have."""
     flags = [
         "--" + flag.format(folder)
         for purpose in purposes

@@ -118,12 +118,8 @@ def exportable() -> list[Any]:
 
 
 def gemm(form: str, tile: Mapping[str, int]) -> dict[str, Any]:
-    """The options that make XLA take one form of a matrix product.
-
-    Args:
-        form: "library", "triton" or "emitted".
-        tile: for "triton": block_m, block_n, block_k, num_stages, num_warps, split_k.
-    """
+    """The options that make XLA take one form of a matrix product: "library", "triton" with a tile
+    (block_m, block_n, block_k, num_stages, num_warps, split_k), or "emitted"."""
     if form == "triton":
         text = " ".join(f"{name}: {value}" for name, value in tile.items())
         return {"xla_gpu_override_gemm_autotuner": f"{text} num_ctas: 1"}
@@ -227,14 +223,8 @@ def defined(text: str) -> str:
 
 
 def mosaic(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    """What Mosaic GPU wrote.
-
-    Args:
-        folder: that MOSAIC_GPU_DUMP_TO named.
-
-    Returns:
-        For each kernel its PTX, and its grid, threads and shared_bytes where they are constants.
-    """
+    """What Mosaic GPU wrote into the folder that MOSAIC_GPU_DUMP_TO named: for each kernel its PTX,
+    and its grid, threads and shared_bytes where they are constants."""
     kernels = []
     for path in sorted(folder.glob("*.ptx"), key=lambda path: path.stat().st_mtime_ns):
         log = path.with_suffix(".mlir-passes.log")
@@ -312,12 +302,8 @@ def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, int, int, str]]]]:
-    """XLA's plan of memory.
-
-    Returns:
-        For each allocation: its number, its bytes, what it is, and its values: name, offset, bytes
-        and shape.
-    """
+    """XLA's plan of memory: for each allocation its number, its bytes, what it is, and its values:
+    name, offset, bytes and shape."""
     plan: list[tuple[int, int, str, list[tuple[str, int, int, str]]]] = []
     for line in assignment.splitlines():
         if allocation := re.match(r"allocation (\d+): size (\d+), (?:page \d+, )?(.*?):?$", line):

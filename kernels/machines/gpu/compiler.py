@@ -310,17 +310,13 @@ def compile_program(
     passes: bool = False,
     timeout: float = TIMEOUT,
 ) -> GpuProgram:
-    """Compile one exported program.
+    """Compile one exported program; errors as of compile.
 
     Args:
         program: as `export` makes it.
         options: XLA's compiler options; None calls libraries for matrix products.
         passes: whether to keep the program before and after each pass.
         timeout: seconds.
-
-    Raises:
-        GpuCompileError: for what a compiler refuses, a timeout, a child that died.
-        MissingPackage: without the plugin or NVIDIA's tools.
     """
     positive("timeout", timeout)
     _check_tools()
@@ -368,14 +364,7 @@ def compile_program(
 
 
 def spec(name: str) -> str:
-    """What XLA is told of a chip.
-
-    Args:
-        name: one of CHIPS.
-
-    Returns:
-        A text proto of published figures.
-    """
+    """What XLA is told of one of CHIPS: a text proto of published figures."""
     return xla_gpu.target(chips.chip(name))
 
 

@@ -18,12 +18,8 @@ class GpuCompileError(CompileError):
 
 
 def translate(text: str, printed: str = "") -> GpuCompileError:
-    """Turn the text of an error of JAX, Triton, Mosaic, XLA or ptxas into a GpuCompileError.
-
-    Args:
-        text: whole.
-        printed: what the compiler printed besides, of which Mosaic GPU's error says nothing.
-    """
+    """Turn the text of an error of JAX, Triton, Mosaic, XLA or ptxas into a GpuCompileError;
+    `printed` is what the compiler said besides, of which Mosaic GPU's error says nothing."""
     whole = f"{text}\n{printed}" if printed.strip() else text
     for rule in (_shared, _plain):
         if error := rule(whole):

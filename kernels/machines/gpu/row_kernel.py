@@ -145,13 +145,8 @@ def along_rows(
     Args:
         form: (n, **options) → what `call` computes.
         plain: (x, *vectors, **options) → the same in JAX, which gives the kernel its name.
-        x: [..., n].
-        vectors: [n] each, of x's dtype.
+        x, vectors: [..., n], and [n] each, of x's dtype; the result is as x.
         interpret: None simulates where there is no such GPU.
-        options: for both.
-
-    Returns:
-        As x.
     """
     x, *vectors_taken = map(jnp.asarray, (x, *vectors))
     static = form, plain, tuple(options.items()), interprets(interpret)

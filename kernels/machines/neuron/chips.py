@@ -175,11 +175,8 @@ TARGETS = {"gen2": "trn1", "gen3": "trn2", "gen4": "trn3", "trn1n": "trn1", "trn
 
 
 def target(name: str | None = None) -> str:
-    """The chip that a kernel asks for, else the vendor's variable, else Inf2.
-
-    Args:
-        name: a chip, or what the vendor's tools call it.
-    """
+    """The chip that a kernel asks for, by its name or what the vendor's tools call it; else the
+    vendor's variable, else Inf2."""
     variable = "NEURON_PLATFORM_TARGET_OVERRIDE"
     wanted = name or os.environ.get(variable) or "inf2"
     wanted = TARGETS.get(wanted, wanted)

@@ -122,13 +122,9 @@ def _moved(access: Access, step: list[int], ahead: int) -> Access:
 
 @dataclass
 class Sample:
-    """Which loops of a run leave iterations out: all but those at the lines `whole`.
-
-    Args:
-        leaks: lines of loops that a tile made in one of their iterations outlived, so that somebody
-            may ask for those of all iterations.
-        extrapolated: how many instructions never ran.
-    """
+    """Which loops of a run leave iterations out: all but those at the lines `whole`. `leaks` are
+    lines of loops that a tile made in one of their iterations outlived, so that somebody may ask
+    for those of all; `extrapolated` counts the instructions that never ran."""
 
     whole: set[str | None] = field(default_factory=set)
     leaks: set[str | None] = field(default_factory=set)

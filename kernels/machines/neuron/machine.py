@@ -306,13 +306,9 @@ class NeuronMachine(Loops):
         chosen: Sequence[View] = (),
         result: np.ndarray | None = None,
     ) -> None:
-        """What comes from something undefined is undefined in dst too.
-
-        Args:
-            states: of the sources' elements; None where all are defined.
-            across, chosen: as for `compute`.
-            result: the numbers of dst.
-        """
+        """What comes from something undefined is undefined in dst too: `states` are those of the
+        sources' elements, None where all are defined, and `result` the numbers of dst; the rest as
+        for `compute`."""
         loose = np.zeros(dst.shape, bool)
         for source, state in zip(sources, states):
             if state is None:
@@ -390,11 +386,8 @@ class NeuronMachine(Loops):
             refuse(f"{name}: {operand}; the GpSimd engine does not reach PSUM")
 
     def copy(self, name: str, dst: View, src: View, elements: int | None = None) -> None:
-        """A DMA between HBM and SBUF: as many elements, in any shape.
-
-        Args:
-            elements: that are moved, by default all.
-        """
+        """A DMA between HBM and SBUF: as many elements, in any shape; all unless `elements` says
+        so."""
         if self.limits:
             for operand in (dst, src):
                 if operand.buffer == PSUM:
@@ -427,10 +420,8 @@ class NeuronMachine(Loops):
 
         Where only a part was never written, as the padding of a tile, an instruction may move it or
         compute with it, and what it makes of it is undefined: only outputs are held to be defined.
-
-        Args:
-            whole: whether each element must be defined here, since it steers something or
-                the instruction does not say which results depend on it.
+        With `whole` each element must be, since it steers something or the instruction does not say
+        which results depend on it.
         """
         states = view._states()
         if self.sample is not None and self.sample.extrapolated:
@@ -473,11 +464,8 @@ class NeuronMachine(Loops):
         once: bool = False,
         state: int = WRITTEN,
     ) -> bool:
-        """Store `values`, None where nothing is computed; whether all of it was unwritten.
-
-        Args:
-            once: an element of HBM is written one time only, unless it was read since.
-            state: what the elements are from now on.
+        """Store `values`, None where nothing is computed, in that state; whether all of it was
+        unwritten. With `once` an element of HBM is written one time only, unless it was read since.
         """
         storage = dst._storage
         if not storage.stored and storage.buffer not in ON_CHIP and storage.uniform == WRITTEN:
@@ -550,15 +538,9 @@ class NeuronMachine(Loops):
         detail: tuple[Any, ...] | None = None,
         either: bool = False,
     ) -> None:
-        """Record an instruction that has run.
-
-        Args:
-            also: what it writes beside dst.
-            summed: whether it adds to dst in PSUM.
-            detail: the instruction's own numbers, where they and its operands say all that
-                it does.
-            either: whether a compiler may choose Scalar instead of Vector.
-        """
+        """Record an instruction that has run: `also` is what it writes beside dst, `summed` whether
+        it adds to dst in PSUM, `detail` its own numbers, where they and its operands say all that
+        it does, and `either` whether a compiler may choose Scalar instead of Vector."""
         writes = (dst, *also)
         operands = (*writes, *sources)
         if self.sample is not None:

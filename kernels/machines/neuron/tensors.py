@@ -385,12 +385,8 @@ class Viewable(View):
         dtype=None,
     ) -> Any:
         """Any pattern of [stride, size], of elements of the storage; offset counts from this view.
-
-        Args:
-            scalar_offset, vector_offset: tiles (or a register) of numbers that count in
-                steps of dimension `indirect_dim`, one for all or one for each of the
-                pattern's first dimension.
-        """
+        scalar_offset and vector_offset are tiles (or a register) of numbers that count in steps of
+        dimension `indirect_dim`, one for all or one for each of the pattern's first dimension."""
         storage = self._storage
         wanted = self.dtype if dtype is None else dtypes.of(dtype)
         item = wanted.itemsize

@@ -343,13 +343,11 @@ class Affine:
 
 
 def affine(call: Call) -> list[Affine | None]:
-    """The index maps of a call that are affine in the program ids.
+    """The index maps of a call that are affine in the program ids, one for each operand; None where
+    a map is not.
 
     Exact: the map is evaluated at every program, and beside the grid where a dimension has one
     program only, which says nothing of what would follow.
-
-    Returns:
-        One for each operand; None where its map is not affine.
     """
     maps: list[Affine | None] = []
     wider = tuple(max(g, 2) for g in call.grid)
@@ -379,8 +377,7 @@ def calls_in(
 
     Args:
         jaxpr: of a program.
-        values: the number of an argument → its value, for what depends on values.
-        names: of the arguments.
+        values, names: of its arguments, number → value for what depends on values, and all names.
         trips: as of walk, and the name of a kernel or "" → the size of each dimension of its grid
             that is data.
     """
@@ -481,9 +478,7 @@ def _units(block: jax_pallas.Block) -> np.ndarray:
 def _starts(
     block: jax_pallas.Block, grid: tuple[int, ...], scalars: Sequence[np.ndarray | None] = ()
 ) -> np.ndarray | None:
-    """The first element of the block at every grid point: int [programs, rank].
-
-    None where the index map reads prefetched scalars that are not known.
-    """
+    """The first element of the block at every grid point: int [programs, rank]; None where the
+    index map reads prefetched scalars that are not known."""
     indices = block.indices(grid, scalars)
     return None if indices is None else indices * _units(block)

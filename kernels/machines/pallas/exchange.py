@@ -29,16 +29,9 @@ class Message:
 
 
 def duration(messages: Sequence[Message], working: float, per_byte: float, hop: float) -> float:
-    """How long the kernel takes, its waits for messages included.
-
-    Args:
-        messages: in the order of the program.
-        working: the time of its own work, of which each product takes its share.
-        per_byte, hop: the time that a link takes for a byte, and until the first one is there.
-
-    Returns:
-        A time, in the unit of the others; at least `working`.
-    """
+    """How long the kernel takes, its waits for messages included; at least `working`, the time of
+    its own work, of which each product takes its share. `per_byte` and `hop` are the time that a
+    link takes for a byte, and until the first one is there. Any unit, the same for all."""
     waited = 0.0
     links: dict[Hashable, float] = defaultdict(float)  # until when each is busy
     arrivals: dict[Hashable, deque[float]] = defaultdict(deque)

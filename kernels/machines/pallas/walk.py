@@ -127,23 +127,16 @@ def walk(
     depends: Iterable[str] = (),
     trips: Mapping[str, int] | None = None,
 ) -> Walk:
-    """Run the scalar code of a pallas_call.
+    """Run the scalar code of a pallas_call; EndlessLoop for a loop that its own scalars never end.
 
     Args:
-        equation: The pallas_call.
-        grid: Programs in each dimension; 1 in one that is not known.
-        operands: What the kernel takes before its scratch, the prefetched scalars first.
-        starts: Of operands in scalar memory whose values are known, number → where each program's
+        equation, grid: the pallas_call, and programs in each dimension; 1 in one that is not known.
+        operands: what the kernel takes before its scratch, the prefetched scalars first.
+        starts: of operands in scalar memory whose values are known, number → where each program's
             block begins, int [programs, rank], and its sizes, squeezed dimensions as 1.
-        depends: What the grid itself depends on.
+        depends: what the grid itself depends on.
         trips: "FILE:LINE" of a loop, the name of its kernel, or "" → how often it runs where that
             is data.
-
-    Returns:
-        The counts.
-
-    Raises:
-        EndlessLoop: For a loop that its own scalars never end.
     """
     return _Walker(equation, grid, operands, starts or {}, set(depends), trips or {}).run()
 

@@ -132,14 +132,8 @@ def _last_words(error: ChildDied) -> str:
 def run_once(
     module: str, question: Any, folder: Path, seconds: float, variables: Mapping[str, str]
 ) -> None:
-    """Run `main(question)` of a module in a new process, which writes into a folder.
-
-    Args:
-        variables: of its environment, besides this process's.
-
-    Raises:
-        TaichiError: where it fails, or takes longer.
-    """
+    """Run `main(question)` of a module in a new process, which writes into a folder, with these
+    variables besides this process's; TaichiError where it fails, or takes longer."""
     file = folder / "question"
     file.write_bytes(pickle.dumps(question))
     program = f"import os, pickle; from {module} import main; os.chdir({str(folder)!r}); "

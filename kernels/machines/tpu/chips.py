@@ -140,10 +140,8 @@ def topology(name: str, mesh: Mapping[str, int] | None = None) -> str:
 
 
 def here(fallback: str = "v5e") -> str:
-    """The chip that JAX traces for: that of the abstract device or of the default one.
-
-    `fallback` where it is none of CHIPS, as on a machine without a TPU.
-    """
+    """The chip that JAX traces for: that of the abstract device or of the default one; `fallback`
+    where it is none of CHIPS, as on a machine without a TPU."""
     import jax
     from jax.sharding import get_abstract_mesh
 

@@ -53,13 +53,9 @@ def mib(size: float) -> str:
 def translate(
     text: str, *, source: str | None = None, buffers: Iterable[tuple[str, int]] = ()
 ) -> TpuCompileError:
-    """Turn the text of an error of JAX, Mosaic or libtpu into a TpuCompileError.
-
-    Args:
-        source: the kernel's line where the traceback tells it.
-        buffers: name and bytes of what the kernel keeps in VMEM, for a text that does not list
-            it.
-    """
+    """Turn the text of an error of JAX, Mosaic or libtpu into a TpuCompileError; `source` is the
+    kernel's line where the traceback tells it, `buffers` name and bytes of what the kernel keeps in
+    VMEM, for a text that does not list it."""
     source = source or _source(text)
     for rule in (_vmem, _block, _rank, _plain):
         if error := rule(text):

@@ -181,14 +181,9 @@ def along_rows(
     Args:
         forms: (n, **options) → forward, of x and the vectors, with one result; and backward, of x,
             dy and the first vector, with dx as its result and a sum for each vector's gradient.
-        x: [..., n].
-        vectors: [n] each, of x's dtype.
+        x, vectors: [..., n], and [n] each, of x's dtype; the result is as x.
         block: of the forward kernel; None lets it choose, as the backward one does.
         interpret: None interprets where there is no TPU.
-        options: for `forms`.
-
-    Returns:
-        As x.
     """
     x, *vectors_taken = map(jnp.asarray, (x, *vectors))
     flat = x.reshape(-1, x.shape[-1])

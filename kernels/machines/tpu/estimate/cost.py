@@ -75,13 +75,8 @@ class Cost:
     def total(
         self, program: ExportedProgram, ops: tuple[OpEstimate, ...], notes: Sequence[str]
     ) -> Estimate:
-        """The whole program.
-
-        Args:
-            program: as exported.
-            ops: all of its operations.
-            notes: what is to be said of it already.
-        """
+        """The whole program, as exported, of all its operations; `notes` is what is to be said
+        already."""
         chip, memory = self.chip, self.compiled.memory
         # An argument may be longer than what is read of it.
         read = max(memory.arguments - self._unread(), 0)

@@ -160,12 +160,8 @@ def schedule_kernels(
 @dataclass(frozen=True)
 class Profile:
     """Asks for the cycles of one program: `run` gives those of XLA's operations, and writes those
-    of kernels into `kernels`.
-
-    Args:
-        timeout, budget: seconds, as of estimate.
-        note: takes what the reader has to know.
-    """
+    of kernels into `kernels`; `note` takes what the reader has to know. timeout and budget as of
+    estimate."""
 
     program: ExportedProgram
     compiled: TpuProgram
@@ -355,13 +351,9 @@ def _find(calls: Sequence[Any], instruction: HloInstruction) -> Any:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a grid is shortened: every dimension of `sizes`, that of `axis` set to n.
-
-    Args:
-        units: how many steps of `axis` the whole grid makes.
-        uneven: whether the kernel asks where in a cut dimension it is, so that the steps may
-            differ in work.
-    """
+    """How a grid is shortened: every dimension of `sizes`, that of `axis` set to n, of which the
+    whole grid makes `units` steps. `uneven` where the kernel asks where in a cut dimension it is,
+    so that the steps may differ in work."""
 
     sizes: tuple[int, ...]
     axis: int

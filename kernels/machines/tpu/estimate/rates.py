@@ -102,16 +102,9 @@ def rates_of(chip: str) -> Rates:
 
 @contextlib.contextmanager
 def use(file: str | Path | None, libtpu: str, chips: Iterable[str]) -> Iterator[None]:
-    """Estimate with a reader's own rates in this block; None changes nothing.
-
-    Args:
-        file: that `python -m kernels validate --fit` wrote.
-        libtpu: the version that is installed.
-        chips: that are estimated for.
-
-    Raises:
-        ValueError: for another file, rates that cannot be, and those of another chip or compiler.
-    """
+    """Estimate with a reader's own rates in this block, of a file that `python -m kernels validate
+    --fit` wrote; None changes nothing. ValueError for another file, rates that cannot be, and those
+    of another chip or compiler than `chips` and the installed `libtpu`."""
     own = {}
     if file is not None:
         try:
