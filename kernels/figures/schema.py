@@ -413,7 +413,7 @@ def sources() -> list[Path]:
     machines = Path(__file__).parents[1] / "machines"
     own = [file for file in machines.glob("tpu/**/*.py") if file.name not in _BESIDE]
     private = [machines / "compat" / f"{name}.py" for name in _PRIVATE]
-    return sorted([*own, *machines.glob("pallas/*.py"), *private])
+    return sorted([*own, *machines.glob("pallas/*.py"), *private, machines / "tpu/chips.csv"])
 
 
 @functools.cache
@@ -422,7 +422,8 @@ def model(*programs: Path) -> str:
     files beside the estimator's own, such as those of what is estimated."""
     digest = hashlib.sha256()
     for file in (*sources(), *programs):
-        digest.update(code(file.read_text(encoding="utf-8")).encode())
+        text = file.read_text(encoding="utf-8")
+        digest.update((code(text) if file.suffix == ".py" else text).encode())
     return digest.hexdigest()[:10]
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import csv
 import functools
 import inspect
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kernels.machines.checks import fail, one_of
+
+Chip = TypeVar("Chip")
 
 
 class Seconds(float):
@@ -172,3 +178,28 @@ class PublishedChip:
         sources = dict(self.sources)
         one_of("field", field, sources)
         return sources[field]
+
+
+def published(kind: Callable[..., Chip], module: str) -> dict[str, Chip]:
+    """The chips that chips.csv beside a module lists: their figures, and where each is from."""
+    figures, sources = defaultdict[str, dict](dict), defaultdict[str, dict](dict)
+    with Path(module).with_name("chips.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            for name in row["chips"].split():
+                figures[name][row["figure"]] = _value(row["value"])
+                sources[name][row["figure"]] = row["source"]
+    return {
+        name: kind(name, **own, sources=tuple(sources[name].items()))
+        for name, own in figures.items()
+    }
+
+
+def _value(text: str) -> Any:
+    """A figure: 80 << 30, a literal of Python, or a word."""
+    if " << " in text:
+        count, _, power = text.partition(" << ")
+        return int(count) << int(power)
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
