@@ -413,7 +413,8 @@ def sources() -> list[Path]:
     machines = Path(__file__).parents[1] / "machines"
     own = [file for file in machines.glob("tpu/**/*.py") if file.name not in _BESIDE]
     private = [machines / "compat" / f"{name}.py" for name in _PRIVATE]
-    return sorted([*own, *machines.glob("pallas/*.py"), *private, machines / "tpu/chips.csv"])
+    tables = machines.glob("tpu/*.csv")
+    return sorted([*own, *machines.glob("pallas/*.py"), *private, *tables])
 
 
 @functools.cache

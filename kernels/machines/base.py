@@ -6,6 +6,7 @@ import ast
 import csv
 import functools
 import inspect
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
@@ -120,6 +121,21 @@ class CompileError(RuntimeError):
 
     def __str__(self) -> str:
         return self.message
+
+
+@functools.cache
+def _refusals(file: Path) -> list[list[str]]:
+    with file.open(encoding="utf-8", newline="") as rows:
+        return list(csv.reader(rows))[1:]
+
+
+def plain_words(module: str, text: str, unknown: str) -> tuple[str, str] | None:
+    """The kind of a compiler's error, and what to say instead, by the first pattern that fits in
+    refusals.csv beside a module; {} in the words is the pattern's group, or `unknown`."""
+    for pattern, kind, words in _refusals(Path(module).with_name("refusals.csv")):
+        if said := re.search(pattern, text):
+            return kind, words.format(*said.groups(unknown))
+    return None
 
 
 class SimulationError(RuntimeError):
