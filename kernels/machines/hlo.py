@@ -275,15 +275,11 @@ _CONTROL = {"while", "conditional", "call", "async-start"}
 
 @dataclass(frozen=True)
 class Module:
-    """An HLO module: its computations by name, each a list of instructions.
-
-    Args:
-        entry: the computation that the program begins with.
-        roots: of each, the name of its result.
-    """
+    """An HLO module: its computations by name, each a list of instructions."""
 
     computations: dict[str, tuple[HloInstruction, ...]] = field(repr=False)
-    entry: str
+    entry: str  # the computation that the program begins with
+    # Of each, the name of its result.
     roots: dict[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property

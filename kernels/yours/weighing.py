@@ -17,17 +17,14 @@ PROFILE_SECONDS = 5.0  # that the static profile of one program may take
 
 @dataclass(frozen=True)
 class Full:
-    """A function and its reference at full size.
-
-    Args:
-        args, named: trees of arrays or jax.ShapeDtypeStruct, and what is neither.
-        spread: how they are cut, where the function is what each of several devices calls.
-    """
+    """A function and its reference at full size."""
 
     function: Callable[..., Any]
     reference: Callable[..., Any]
+    # args, named: trees of arrays or jax.ShapeDtypeStruct, and what is neither.
     args: tuple[Any, ...]
     named: dict[str, Any]
+    # How they are cut, where the function is what each of several devices calls.
     spread: Devices | None = None
 
 

@@ -167,20 +167,14 @@ def scoped_vmem_bytes(backend_config: dict) -> int | None:
 
 @dataclass(frozen=True)
 class Bundle:
-    """One VLIW instruction bundle: what the units of the core do in the same cycle.
+    """One VLIW instruction bundle: what the units of the core do in the same cycle."""
 
-    Args:
-        address: its place in the program.
-        mark: LH loop header, LB first bundle of a loop body, LE loop exit, PB and PF predicated
-            body and its fallthrough, CT another target of a jump, or "".
-        depth: how many loops it stands in.
-        operations: one text each.
-    """
-
-    address: int
+    address: int  # its place in the program
+    # LH loop header, LB first bundle of a loop body, LE loop exit, PB and PF predicated body and
+    # its fallthrough, CT another target of a jump, or "".
     mark: str
-    depth: int
-    operations: tuple[str, ...] = field(repr=False)
+    depth: int  # how many loops it stands in
+    operations: tuple[str, ...] = field(repr=False)  # one text each
 
 
 @dataclass(frozen=True)

@@ -329,16 +329,11 @@ def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
 
 @dataclass(frozen=True)
 class Affine:
-    """An index map as offset + steps · program ids, in multiples of `unit` elements.
+    """An index map as offset + steps · program ids, in multiples of `unit` elements."""
 
-    Args:
-        offset: int [rank].
-        steps: int [rank, grid rank].
-        unit: int [rank]; a unit is a block, or 1 where the map counts elements (pl.Element).
-    """
-
-    offset: np.ndarray
-    steps: np.ndarray
+    offset: np.ndarray  # int [rank]
+    steps: np.ndarray  # int [rank, grid rank]
+    # int [rank]; a unit is a block, or 1 where the map counts elements (pl.Element).
     unit: np.ndarray
 
 

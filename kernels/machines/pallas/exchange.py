@@ -13,19 +13,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message is sent, or waited for.
+    """A message is sent, or waited for."""
 
-    Args:
-        share: of the kernel's products, 0 to 1, that were multiplied before.
-        semaphores: that it raises, at the sender's and at the receiver's; or that is waited for.
-        device: that it goes to; None for a wait.
-        size: in bytes.
-    """
-
-    share: float
+    share: float  # of the kernel's products, 0 to 1, that were multiplied before
+    # That it raises, at the sender's and at the receiver's; or that is waited for.
     semaphores: tuple[Hashable, ...]
-    device: Hashable = None
-    size: float = 0.0
+    device: Hashable = None  # that it goes to; None for a wait
+    size: float = 0.0  # in bytes
 
 
 def duration(messages: Sequence[Message], working: float, per_byte: float, hop: float) -> float:

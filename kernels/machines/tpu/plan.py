@@ -70,16 +70,11 @@ class TpuPlan(Generic[Block]):
 
     It is made once, where the shapes are known, and handed on: what traces the kernel asks for
     nothing again.
-
-    Args:
-        chip: that it is for.
-        block: the operator's own block sizes, legal and small enough.
-        vmem_limit_bytes: what the kernel asks the compiler for.
     """
 
-    chip: Chip
-    block: Block
-    vmem_limit_bytes: int
+    chip: Chip  # that it is for
+    block: Block  # the operator's own block sizes, legal and small enough
+    vmem_limit_bytes: int  # what the kernel asks the compiler for
 
 
 def vmem_limit(call: Any, name: str) -> int:

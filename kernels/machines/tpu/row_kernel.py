@@ -29,22 +29,15 @@ from kernels.machines.tpu.rows import RowBlocks
 
 @dataclass(frozen=True)
 class RowKernel:
-    """What a kernel computes; all in float32, [rows, columns] of a part of some rows.
+    """What a kernel computes; all in float32, [rows, columns] of a part of some rows."""
 
-    Args:
-        name: of the kernel.
-        known: how many numbers a row has to be known by, each float32 [rows, 1].
-        start: (keep, count, *arrays, *vectors) → that many, of a part of `count` columns.
-            keep(values, other=0) puts `other` where a block goes beyond the array.
-        merge: (known, known) → known, of two parts together.
-        finish: (known, *arrays, *vectors) → the results' values, then those to be added up over
-            all rows.
-    """
-
-    name: str
-    known: int
+    name: str  # of the kernel
+    known: int  # how many numbers a row has to be known by, each float32 [rows, 1]
+    # (keep, count, *arrays, *vectors) → that many, of a part of `count` columns. keep(values,
+    # other=0) puts `other` where a block goes beyond the array.
     start: Callable[..., tuple[Any, ...]]
-    merge: Callable[..., tuple[Any, ...]]
+    merge: Callable[..., tuple[Any, ...]]  # (known, known) → known, of two parts together
+    # (known, *arrays, *vectors) → the results' values, then those to be added up over all rows.
     finish: Callable[..., tuple[Any, ...]]
 
 

@@ -65,17 +65,11 @@ RATES = {
 
 @dataclass(frozen=True)
 class Link:
-    """What the link to one neighbour carries in one direction.
+    """What the link to one neighbour carries in one direction."""
 
-    Args:
-        bytes_per_second: of long copies.
-        hop_seconds: until the first byte is there; None where nobody published it.
-        source: where both are from.
-    """
-
-    bytes_per_second: float
-    hop_seconds: float | None
-    source: str
+    bytes_per_second: float  # of long copies
+    hop_seconds: float | None  # until the first byte is there; None where nobody published it
+    source: str  # where both are from
 
 
 _PPERMUTE = "a fit to XLA's ppermute, whose start is in the hop (marin-community/marin issue 6736)"
