@@ -222,10 +222,8 @@ class HloInstruction:
 
     @property
     def fetches(self) -> tuple[int, ...]:
-        """How often XLA's own matmul reads each of its two operands; () where it does not say.
-
-        It goes over the windows of columns, then of rows, then of what is summed, the last fastest.
-        """
+        """How often XLA's own matmul reads each of its two operands; () where it does not say. It
+        goes over the windows of columns, then of rows, then of what is summed, the last fastest."""
         bounds = libtpu.bounds(self.config)
         if len(self.operands) != 2 or len(bounds) != 3:
             return ()
@@ -284,10 +282,8 @@ class Module:
 
     @cached_property
     def run(self) -> list[HloInstruction]:
-        """What the program executes: the entry computation, loops and calls unrolled into times.
-
-        Of a conditional, the branch with the larger estimate counts.
-        """
+        """What the program executes: the entry computation, loops and calls unrolled into times. Of
+        a conditional, the branch with the larger estimate counts."""
         return list(self._run(self.entry, 1, True))
 
     @property
@@ -329,10 +325,8 @@ class Module:
                 yield replace(step, times=times, counted=counted)
 
     def trips(self, loop: HloInstruction) -> int | None:
-        """How often a while loop runs; None where its text does not tell.
-
-        XLA says it, or the condition is that of a scan: a counter, from a constant up, below one.
-        """
+        """How often a while loop runs; None where its text does not tell. XLA says it, or the
+        condition is that of a scan: a counter, from a constant up, below one."""
         if said := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes):
             return int(said[1])
         name = re.search(r"\bcondition=%([^\s,]+)", loop.attributes)

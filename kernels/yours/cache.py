@@ -27,9 +27,7 @@ def key(version: str, *parts: object) -> str:
 
 def files() -> dict[str, list[int]]:
     """The files of all modules of this process, but the standard library's: path → time and size.
-
-    Whoever changes one, a reader his helper's or pip a new JAX, gets another answer.
-    """
+    Whoever changes one, a reader his helper's or pip a new JAX, gets another answer."""
     standard = sysconfig.get_path("stdlib")
     stamps = {}
     for module in list(sys.modules.values()):

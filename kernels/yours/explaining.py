@@ -77,10 +77,8 @@ def explain_file(
     mesh: Mapping[str, int] | None = None,
 ) -> Explanation:
     """Explain a function of a file: where its time would go on a chip; where it cannot be compiled,
-    why. ValueError where the file, the name or the arguments are wrong, or the child ended.
-
-    What was explained before, and depends on no file that has changed, is known at once.
-    """
+    why. ValueError where the file, the name or the arguments are wrong, or the child ended. What
+    was explained before, and depends on no file that has changed, is known at once."""
     question = dict(what="explain", path=path, name=name, args=args, chip=chip, timeout=timeout)
     question |= dict(pictures=pictures, trips=dict(trips or {}), mesh=mesh)
     key = cache.key(machine(chip).ready(), os.path.abspath(path), sorted(question.items(), key=str))

@@ -200,10 +200,8 @@ def _line(source_info: Any) -> str:
 @contextlib.contextmanager
 def turns(seed: int | None) -> Iterator[list[str]]:
     """Within it simulated devices take turns as a seed draws; the list gets the first failure.
-
     Patches methods of SharedMemory and Semaphore, which are looked up while a kernel runs: what was
-    traced once runs in every order.
-    """
+    traced once runs in every order."""
     from jax._src import dispatch
     from jax._src.pallas.mosaic.interpret import shared_memory, vector_clock
 

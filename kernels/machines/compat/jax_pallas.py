@@ -359,10 +359,8 @@ def _looked_up(grid: tuple[int, ...], ids: Sequence[Any], values: Any) -> Any:
 
 
 def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
-    """The block mapping that goes back and forth between two blocks, and moves when it shall.
-
-    The compiler's profile reads zeros where an index map reads prefetched scalars.
-    """
+    """The block mapping that goes back and forth between two blocks, and moves when it shall. The
+    compiler's profile reads zeros where an index map reads prefetched scalars."""
     import jax
     import jax.numpy as jnp
 

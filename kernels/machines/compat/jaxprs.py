@@ -66,10 +66,8 @@ def operation(equation: Any) -> str:
 
 def passes_of(precision: Any, dtypes: Sequence[str]) -> int:
     """How often a TPU's MXU multiplies for a product that takes float32 factors: once at default
-    precision, and then it takes bfloat16 of them; 3 times at high and 6 at the highest.
-
-    0 for a product without float32 factors, and where an algorithm is asked for by name.
-    """
+    precision, and then it takes bfloat16 of them; 3 times at high and 6 at the highest. 0 for a
+    product without float32 factors, and where an algorithm is asked for by name."""
     import jax
 
     known: dict[Any, int] = {None: 1, **{jax.lax.Precision(i): n for i, n in enumerate((1, 3, 6))}}

@@ -103,9 +103,7 @@ def profile_abort(stderr: str) -> str | None:
 
 def profiled_cycles(backend_config: dict) -> int | None:
     """The static profile's cycles in an HLO instruction's backend_config; None where it has none.
-
-    The profile gives 0 for a DMA that it cannot follow, which is none too.
-    """
+    The profile gives 0 for a DMA that it cannot follow, which is none too."""
     cycles = int(backend_config.get("bundle_analysis_data", {}).get("estimated_cycles", 0))
     return cycles if cycles > 0 else None
 
@@ -125,10 +123,8 @@ def classic_cycles(backend_config: object) -> int | None:
 
 def windows(backend_config: dict) -> dict[str, int]:
     """Elements of the blocks that XLA's matmul takes at a time: of its left operand, "input", its
-    right one, "kernel", and its "output"; empty where the backend_config does not say.
-
-    It counts in register tiles of 8 × 128, whatever the dtype.
-    """
+    right one, "kernel", and its "output"; empty where the backend_config does not say. It counts in
+    register tiles of 8 × 128, whatever the dtype."""
     config = backend_config.get("window_config", {})
     elements = {}
     for name in ("input", "kernel", "output"):
@@ -139,10 +135,8 @@ def windows(backend_config: dict) -> dict[str, int]:
 
 
 def bounds(backend_config: dict) -> tuple[int, ...]:
-    """How many windows XLA's own fusion cuts its arrays into, a number for each of its loops.
-
-    Of a plain matmul: columns of the result, rows of it, and what is summed; () where it does not
-    say.
+    """How many windows XLA's own fusion cuts its arrays into, a number for each of its loops. Of a
+    plain matmul: columns of the result, rows of it, and what is summed; () where it does not say.
     """
     counts = backend_config.get("window_config", {}).get("iteration_bounds", ())
     return tuple(max(int(b), 1) for b in counts)
@@ -190,10 +184,8 @@ class ByHand:
 
 def by_hand(bundles: Collection[Bundle]) -> ByHand | None:
     """Of a gather by XLA, what a round of its loop does; None of a program that is built otherwise.
-
     It is read off the descriptions of the copies: an element's bytes, and how many of them a window
-    holds. A row of a tiled array is fetched with those that share its words.
-    """
+    holds. A row of a tiled array is fetched with those that share its words."""
     inside = [bundle for bundle in bundles if bundle.depth]
     moved: dict[str, list[tuple[int, int]]] = {"hbm_to_vmem": [], "vmem_to_hbm": []}
     waits = []

@@ -380,9 +380,7 @@ def _check_tools() -> None:
 
 def _check_taken(tile: Tile, compiled: GpuProgram) -> None:
     """Refuse a program in which XLA did without the tile that it was given, as 0.12 does silently.
-
-    Triton keeps the tiles of both factors in shared memory, those of all stages.
-    """
+    Triton keeps the tiles of both factors in shared memory, those of all stages."""
     limit = chips.chip(compiled.chip).shared_bytes_per_block
     for dot in left_by_triton(compiled.module):
         left, right = (a.bytes // math.prod(a.shape) for a in dot.operands)

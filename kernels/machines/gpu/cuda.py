@@ -39,9 +39,6 @@ def cuda(
         dynamic_bytes: of shared memory that the launch gives each block.
         options: more of NVRTC's, such as "-maxrregcount=32".
 
-    Returns:
-        The kernel.
-
     Raises:
         GpuCompileError: for what NVRTC refuses; the message is its first error, with the line.
         ValueError: for an unknown chip, and for a kernel that is not in the source.

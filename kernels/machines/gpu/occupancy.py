@@ -43,9 +43,6 @@ def occupancy(chip: str, *, threads: int, registers: int, shared_bytes: int = 0)
         registers: of a thread.
         shared_bytes: of a block, static and dynamic.
 
-    Returns:
-        How full an SM is.
-
     Raises:
         ValueError: for an unknown chip, and for a block that no SM could take.
     """

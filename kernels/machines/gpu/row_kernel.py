@@ -46,13 +46,10 @@ def call(
         name: of the kernel.
         compute: (keep, row, *vectors) → row, all float32 and of one shape, over both of whose axes
             a row is reduced. keep(values, other=0) puts `other` behind the row's end.
-        x: [rows, n], float32 or bfloat16; where WIDTH does not divide n, XLA copies it, padded,
+        x: [rows, n], float32 or bfloat16, as is the result; where WIDTH does not divide n, XLA copies it, padded,
             and cuts the result.
         vectors: [n], of x's dtype.
         interpret: as plgpu.kernel takes it.
-
-    Returns:
-        As x.
 
     Raises:
         ValueError: for rows longer than LONGEST_ROW, which XLA reads twice.

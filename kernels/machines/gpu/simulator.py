@@ -31,9 +31,6 @@ def simulate(
         patience: seconds that a thread waits at a barrier before the machine gives up.
         options: its keyword arguments.
 
-    Returns:
-        The result, and the races.
-
     Raises:
         RuntimeError: a SimulationError, where the machine refuses, or waits for what never comes.
     """

@@ -49,9 +49,6 @@ def run_on_threads(source: str, main: str, *, watch: str = "races") -> Found:
             `launch(dim3(blocks), dim3(threads), [&] { kernel(…); });`.
         watch: "races" (ThreadSanitizer), "bounds" (AddressSanitizer) or "nothing".
 
-    Returns:
-        What was found.
-
     Raises:
         ValueError: for another `watch`, and for source that g++ refuses.
         MissingPackage: without g++.

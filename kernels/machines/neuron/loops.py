@@ -199,10 +199,8 @@ class Loops:
         self.counted = 0
 
     def iterations(self, *bounds: int) -> Iterator[int]:
-        """A loop whose iterations do not depend on each other, in this run's order.
-
-        Seed 0 goes backwards; others draw an order that is not the written one.
-        """
+        """A loop whose iterations do not depend on each other, in this run's order. Seed 0 goes
+        backwards; others draw an order that is not the written one."""
         written = list(range(*bounds))
         steps = written if self.order is None else written[::-1]
         while self.order and len(steps) > 1:
@@ -333,11 +331,9 @@ class Loops:
                 del self.contended[view._storage.number]
 
     def _watch(self, name: str, op: str, reads: Sequence[View], writes: Sequence[View]) -> None:
-        """Find an iteration of an independent loop that reads what another one wrote.
-
-        op: what the instruction does to a tile that it both reads and writes. Sums are no
-        dependence (nki.language.affine_range: associative reductions are not considered).
-        """
+        """Find an iteration of an independent loop that reads what another one wrote. op: what the
+        instruction does to a tile that it both reads and writes. Sums are no dependence
+        (nki.language.affine_range: associative reductions are not considered)."""
         for view in reads:
             sums = bool(op) and any(w._storage is view._storage for w in writes)
             if not sums:

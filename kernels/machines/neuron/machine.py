@@ -607,11 +607,9 @@ class NeuronMachine(Loops):
                 )
 
     def peak(self, buffer: str) -> tuple[int, int, list[Room]]:
-        """The most bytes of a partition that are live at once, at which instruction, and who.
-
-        A tile is live from the first instruction that touches it to the last: no allocator can do
-        with less, if it keeps the order.
-        """
+        """The most bytes of a partition that are live at once, at which instruction, and who. A
+        tile is live from the first instruction that touches it to the last: no allocator can do
+        with less, if it keeps the order."""
         spans = lives(self.rooms, self.instructions, buffer)
         change: Counter[int] = Counter()
         for (number, _), (first, last) in spans.items():

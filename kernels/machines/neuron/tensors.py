@@ -62,10 +62,8 @@ class Register:
 
 
 def sliced(view: View, key) -> Any:
-    """view[key] for whole numbers, slices, nl.ds and an ellipsis.
-
-    On chip a tile keeps its partitions and at least one dimension more.
-    """
+    """view[key] for whole numbers, slices, nl.ds and an ellipsis. On chip a tile keeps its
+    partitions and at least one dimension more."""
     keys = _spread(view, key)
     limits = machine().limits
     box, axes = view._box, view._axes

@@ -339,11 +339,8 @@ class Affine:
 
 def affine(call: Call) -> list[Affine | None]:
     """The index maps of a call that are affine in the program ids, one for each operand; None where
-    a map is not.
-
-    Exact: the map is evaluated at every program, and beside the grid where a dimension has one
-    program only, which says nothing of what would follow.
-    """
+    a map is not. Exact: the map is evaluated at every program, and beside the grid where a
+    dimension has one program only, which says nothing of what would follow."""
     maps: list[Affine | None] = []
     wider = tuple(max(g, 2) for g in call.grid)
     ids = _ids(wider)

@@ -19,11 +19,9 @@ from kernels.machines.pallas.calls import MAX_PROGRAMS, Call
 
 
 def matmul_flops(jaxpr: Any, calls: Sequence[Call] = ()) -> dict[str, float]:
-    """The operands' dtype → operations of all matrix products, a multiply-add counting two.
-
-    Loops count as often as they run where that is known (a `while` counts once); of a condition on
-    data, the more expensive branch counts. `calls` are the kernels, as calls_in gives them.
-    """
+    """The operands' dtype → operations of all matrix products, a multiply-add counting two. Loops
+    count as often as they run where that is known (a `while` counts once); of a condition on data,
+    the more expensive branch counts. `calls` are the kernels, as calls_in gives them."""
     return dict(_flops(jaxpr, {}, (), {id(call.equation): call for call in calls}))
 
 

@@ -47,9 +47,6 @@ def simulate(
         seconds: that the child may take.
         **options: of the function.
 
-    Returns:
-        What the function returns.
-
     Raises:
         TaichiError: an access is out of bounds, or the child dies, or takes longer.
         ValueError: as the function raises it.
@@ -73,9 +70,6 @@ def run(
         **options: the same.
         device: "cpu" or "cuda", to which NumPy arrays are brought, and from which they return.
         threads: of the CPU; None is as many as this process has.
-
-    Returns:
-        What the function returns.
 
     Raises:
         TaichiError, ValueError: as in `simulate`.

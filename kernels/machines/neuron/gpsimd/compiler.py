@@ -214,10 +214,8 @@ def _key(texts: Mapping[str, str]) -> str:
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> Path:
-    """The file `name` of the cache; `make(path)` writes it where it is missing.
-
-    It is made in a folder of its own and moved into place: two processes may make it at a time.
-    """
+    """The file `name` of the cache; `make(path)` writes it where it is missing. It is made in a
+    folder of its own and moved into place: two processes may make it at a time."""
     place = cache.folder("gpsimd")
     target = place / name
     try:

@@ -393,10 +393,8 @@ def activation(
     *,
     what: str = "activation",
 ) -> None:
-    """dst = op(data scale + bias), on the Scalar engine, and a sum of it where asked for.
-
-    scale and bias are numbers or tiles [partitions, 1]; a number as bias needs NeuronCore-v3.
-    """
+    """dst = op(data scale + bias), on the Scalar engine, and a sum of it where asked for. scale and
+    bias are numbers or tiles [partitions, 1]; a number as bias needs NeuronCore-v3."""
     tiles(what, dst=dst, data=data)
     operation = activation_function(what, op)
     core = machine()

@@ -93,9 +93,6 @@ def estimate_program(
         program: as kernels.tpu.export makes it.
         timeout, budget, large: as of estimate.
 
-    Returns:
-        What it would take on its chip.
-
     Raises:
         TpuCompileError: where the compiler refuses it.
     """
