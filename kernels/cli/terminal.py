@@ -1,7 +1,5 @@
 """What every command says to its reader: where it prints, bars, errors, and files it writes."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

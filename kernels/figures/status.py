@@ -5,8 +5,6 @@
 keeps a whole run of this checkout's tests in results/status.csv, for readers who have not run them.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import platform

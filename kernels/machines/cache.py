@@ -1,7 +1,5 @@
 """What can be made anew, and takes long: kept in the platform's place for caches."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

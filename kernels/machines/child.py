@@ -13,8 +13,6 @@ be able to be any program, and what they said on stderr before they died is the 
 This file is also the guard's program, so it imports nothing but the standard library.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

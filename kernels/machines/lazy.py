@@ -1,7 +1,5 @@
 """Names that a package offers and imports when they are first asked for."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Functions of JAX, traced and run otherwise: in float64, with rounding errors, in one piece."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

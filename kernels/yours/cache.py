@@ -1,7 +1,5 @@
 """What was explained before, and what it depends on: the second time is quick."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

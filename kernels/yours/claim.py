@@ -5,8 +5,6 @@ in float64, the plain form his reference in the arguments' own dtype. Nothing is
 the size of his sums: it is estimated, see `magnitude`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

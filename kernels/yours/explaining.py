@@ -1,7 +1,5 @@
 """Explain a function that somebody brought: in this process, or one of a file in a child."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Guard kernels in CI: fail when an estimate grows, or a rung is lost, against a baseline."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence

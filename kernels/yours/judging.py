@@ -4,8 +4,6 @@ A kernel at its full size is compiled and weighed for each chip; at sizes that a
 interpreted and simulated. What a chip's compiler refuses on every chip is not run at all.
 """
 
-from __future__ import annotations
-
 import ast
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

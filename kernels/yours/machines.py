@@ -10,8 +10,6 @@ Each machine is a module with
 Importing one imports nothing heavy: the caller asks it for names, and a child does the work.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

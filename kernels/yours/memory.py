@@ -1,7 +1,5 @@
 """How much memory a child may have, and how it is told that this was too little."""
 
-from __future__ import annotations
-
 import os
 
 SHARE = 0.8  # of what is free when it starts: a kernel that wants more ends before others do

@@ -1,7 +1,5 @@
 """Arguments on a command line: "bf16[4096,4096] f32[128] k=3"."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Sequence

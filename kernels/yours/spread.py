@@ -1,7 +1,5 @@
 """How a function that each of several devices calls is spread over them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

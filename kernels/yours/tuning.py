@@ -1,7 +1,5 @@
 """Rank the keyword arguments of a function that somebody brought, by estimate, in children."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -1,8 +1,6 @@
 """A program at its full size, which no laptop runs: whether a chip's compiler takes it, whether it
 fits, and what it would take beside XLA's program of the reference. In a child."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Names of JAX that are gone, and what a kernel writes instead; a text is read, and not run."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ Private: `shared_memory` and `interpret_pallas_call` of `jax._src.pallas.mosaic.
 object, and cores are named by pairs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import random

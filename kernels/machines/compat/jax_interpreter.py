@@ -4,8 +4,6 @@ Private: `jax._src.pallas.mosaic.interpret` and the loggers of `jax._src`. Seen 
 0.12.0.1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

@@ -8,8 +8,6 @@ Private: `jax._src.pallas.mosaic_gpu.interpret`, and `TransposeTransform` of `ja
 in JAX 0.10.2 and 0.12.0.1, which knows transposed operands itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

@@ -6,8 +6,6 @@ GridMapping and BlockMapping, `AbstractRef.inner_aval` and `.memory_space`, `Deb
 All were seen in JAX 0.10.2 and 0.12.0.1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -8,8 +8,6 @@ that float32 holds.
 Private: the lowering rules of `jax.interpreters.mlir`. Seen in JAX 0.10.2 and 0.12.0.1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator

@@ -5,8 +5,6 @@ Private: get, store, swap and the shared memory of `jax._src.pallas.mosaic.inter
 ReshapeTransform. Seen in JAX 0.10.2 and 0.12.0.1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence

@@ -5,8 +5,6 @@ JAX promises nothing of these: `Jaxpr.eqns`, `JaxprEqn.params` and the names in 
 A ClosedJaxpr is a Jaxpr since 0.12, which keeps `.jaxpr` "until its uses are gone".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

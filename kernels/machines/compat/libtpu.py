@@ -5,8 +5,6 @@ change any of them; each reader here then returns nothing, and the callers say w
 to. What is written down here was seen with libtpu 0.0.42.1.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterator

@@ -1,7 +1,5 @@
 """tokamax, whose splash attention is called at blocks that its public functions do not take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Each function says what it uses. torch itself is imported where it is first needed.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

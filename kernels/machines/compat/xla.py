@@ -1,7 +1,5 @@
 """What XLA's compiler for the CPU makes of a program, and should not. Seen in jaxlib 0.12.0.1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -6,8 +6,6 @@ that is gone is refused by name when a program is compiled; a dump that is named
 read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os

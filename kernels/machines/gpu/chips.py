@@ -1,7 +1,5 @@
 """The GPUs that kernels are compiled for, and what is published of each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from kernels.machines.base import PublishedChip, published

@@ -1,7 +1,5 @@
 """Compile with the real compilers for GPUs and without a GPU, in a child process."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import os

@@ -1,7 +1,5 @@
 """Kernels in CUDA C++, compiled by NVRTC for a GPU that is not here."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What the compilers for GPUs refuse, in plain words."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

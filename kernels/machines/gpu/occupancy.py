@@ -1,7 +1,5 @@
 """How many blocks of a kernel an SM keeps at once, and what keeps it from more."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

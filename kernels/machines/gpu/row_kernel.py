@@ -10,8 +10,6 @@ which reduce them together, and leaves through shared memory too.
         write y
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -46,8 +44,8 @@ def call(
         name: of the kernel.
         compute: (keep, row, *vectors) → row, all float32 and of one shape, over both of whose axes
             a row is reduced. keep(values, other=0) puts `other` behind the row's end.
-        x: [rows, n], float32 or bfloat16, as is the result; where WIDTH does not divide n, XLA copies it, padded,
-            and cuts the result.
+        x: [rows, n], float32 or bfloat16, as is the result; where WIDTH does not divide n, XLA
+            copies it, padded, and cuts the result.
         vectors: [n], of x's dtype.
         interpret: as plgpu.kernel takes it.
 

@@ -4,8 +4,6 @@ The blocks of a grid run one after another, the warpgroups of a block at the sam
 starts as NaN, a read outside an array raises, a wait has a limit, and a race detector watches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ barrier between, and AddressSanitizer an index that leaves its array. Neither kn
 of one run here in any order, which is what CUDA promises since Volta.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

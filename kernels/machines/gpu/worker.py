@@ -4,8 +4,6 @@ It is started with the environment that kernels.gpu.toolchain makes, and answers
 kernels.machines.child. Mosaic GPU ends its process where something is amiss, hence a child.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import os

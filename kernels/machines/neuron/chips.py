@@ -1,7 +1,5 @@
 """The Neuron chips, and what is published of each."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -22,8 +22,6 @@ nl.affine_range or nl.sequential_range of neuronxcc.nki: branches on the index, 
 of it, and a Python number that is counted up (all from the same migration guide).
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

@@ -8,8 +8,6 @@ estimate, and for the search for loops whose iterations depend on each other.
 Over 600 lines because reading, computing, writing and recording share what a run knows.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections import Counter, deque

@@ -1,7 +1,5 @@
 """Kernels that the vendor's package decorated, with the simulator in its place."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable
 from typing import Any

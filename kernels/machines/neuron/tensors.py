@@ -1,8 +1,6 @@
 """Tiles as the kernel sees them: slices and views for both generations; a modern tile has no
 operators."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

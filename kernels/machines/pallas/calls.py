@@ -5,8 +5,6 @@ index maps come out of the traced program, so a picture or a count made from the
 away from the code.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

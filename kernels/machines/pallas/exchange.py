@@ -4,8 +4,6 @@ All chips run the same program in step, so a message arrives on a chip when its 
 neighbour: the k-th wait for a semaphore ends when the k-th message that raises it has arrived.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A traced pallas_call by itself: on another grid, or with its blocks laid side by side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ the diagonal are multiplied. Conditions on program ids are evaluated over the wh
 maps are.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

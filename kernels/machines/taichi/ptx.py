@@ -5,8 +5,6 @@ one GPU of the wanted capability, gives host memory, writes down the PTX that it
 launch, and runs nothing.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

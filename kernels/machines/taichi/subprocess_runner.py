@@ -4,8 +4,6 @@ A kernel that leaves its array can take its process with it, and Taichi is start
 process. So a debug run happens in a child. The child is kept for the next run, until it fails.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import pickle

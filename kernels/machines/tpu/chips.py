@@ -1,7 +1,5 @@
 """The TPU chips that kernels are compiled for, and what is published of each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What was decided for a kernel before it is traced: its chip, its blocks, its share of VMEM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 

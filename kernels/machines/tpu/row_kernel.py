@@ -9,8 +9,6 @@ parts twice: the first time it merges what is known of the parts, the second tim
             write finish(known, strip)
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Blocks of rows: what kernels that work along the last axis keep of an array in VMEM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What XLA's own instructions read from a TPU's HBM and write to it, as their HLO tells."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

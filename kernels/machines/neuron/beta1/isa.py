@@ -4,8 +4,6 @@ Names and arguments are those of the AWS Neuron documentation of SDK 2.20 to 2.2
 are those of kernels.machines.neuron.instructions.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Custom operators compiled by g++ for the CPU, each once, kept in the user's cache."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

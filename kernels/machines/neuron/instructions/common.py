@@ -1,7 +1,5 @@
 """What all instructions ask of their operands, and the enumerations that kernels hand them."""
 
-from __future__ import annotations
-
 from enum import Enum, IntEnum
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """An element at a time: what the Vector, the Scalar and the GpSimd engine compute with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

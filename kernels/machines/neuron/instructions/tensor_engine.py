@@ -1,7 +1,5 @@
 """The Tensor engine: products, transposes, and products of numbers with a scale for each 32."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ Names, arguments and limits are those of the AWS Neuron documentation of nki.lan
 What is made of several instructions, such as nl.softmax, is left to kernels.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import dataclasses

@@ -5,8 +5,6 @@ in which half it is; a band is made of the half that is kept for testing. A comp
 estimates has a band of its own, made of the problems that both sides were timed on (`ratio_band`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import functools

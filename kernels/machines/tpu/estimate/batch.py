@@ -12,8 +12,6 @@ one purpose to the pool together, and sends each generator its answers, until al
     cost.py     of each: operations, their sum ── return Estimate
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ No model of the compiler's knows that DMAs share the memory's bandwidth, so no e
 the time that the bytes need, which come from evaluating the index maps over the grid.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

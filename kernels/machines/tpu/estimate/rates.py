@@ -11,8 +11,6 @@ they do not tell reading from writing, which have one share for both, and `large
 them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
