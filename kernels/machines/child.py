@@ -138,12 +138,9 @@ class Child:
             _write(self.process.stdin, data)
 
     def answers(self) -> list[Any]:
-        """What it has said since the last call; waits where it has said nothing.
-
-        Returns:
-            Its answers, of which an instance of ChildError says that one could not be pickled.
-            Empty where it has only begun with its question, or has ended: see `started`, `ended`.
-        """
+        """What it has said since the last call; waits where it has said nothing. An instance of
+        ChildError says that an answer could not be pickled. Empty where it has only begun with its
+        question, or has ended: see `started`, `ended`."""
         data = os.read(self.fileno(), 1 << 20)
         if not data:
             self._bury()
@@ -163,13 +160,9 @@ class Child:
         return answers
 
     def ask(self, question: Any, seconds: float) -> Any:
-        """Ask, and wait for the answer.
-
-        Raises:
-            ChildLate: there was none after `seconds`; the child is ended.
-            ChildDied: it ended before it answered.
-            ChildError: the question or the answer cannot be pickled.
-        """
+        """Ask, and wait for the answer: ChildLate where there was none after `seconds`, and the
+        child is ended, ChildDied where it ended before it answered, ChildError where the question
+        or the answer cannot be pickled."""
         self.send(question)
         end = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:

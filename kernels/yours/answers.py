@@ -69,11 +69,8 @@ def in_a_line(error: BaseException) -> str:
 
 
 def module(path: str) -> Any:
-    """The file as a module, loaded once; its folder is where it imports from.
-
-    Raises:
-        ValueError: where there is no such file.
-    """
+    """The file as a module, loaded once; its folder is where it imports from. ValueError where
+    there is no such file."""
     resolved = str(Path(path).resolve())
     if resolved not in _modules:
         if not Path(resolved).is_file():
@@ -214,14 +211,12 @@ def _subject(claim: Claim, backend: Any) -> Any:
 
 
 def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -> dict[str, Any]:
-    """Prove one kernel at one rung on one of its problems.
+    """Prove one kernel at one rung on one of its problems: what a report.ProblemResult has besides
+    kernel, rung and problem, and a "note" on it.
 
     What asks for products whose factors the machine rounds is run twice: with whole factors against
-    a reference with whole ones, and with rounded factors against a reference that multiplies as
-    the machine makes it.
-
-    Returns:
-        What a report.ProblemResult has besides kernel, rung and problem, and a "note" on it.
+    a reference with whole ones, and with rounded factors against a reference that multiplies as the
+    machine makes it.
     """
     from kernels.proof import judge, ladder
 
@@ -316,11 +311,8 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
 def explain(
     path: str, name: str, args: str, mesh: Mapping[str, int] | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Explain one function of a file on one chip, or as one device of several runs it.
-
-    Returns:
-        The explanation, and under "files" what it depends on: each file that was loaded, with its
-        time and size.
+    """Explain one function of a file on one chip, or as one device of several runs it. Under
+    "files" is what the explanation depends on: each file that was loaded, with its time and size.
     """
     function, positional, named = target(path, name, args)
     known = _marked(path).get(name)
@@ -398,13 +390,10 @@ def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, A
 def tune(
     path: str, name: str, args: str, chip: str, tunings: list[dict[str, Any]], timeout: float
 ) -> dict[str, Any]:
-    """Estimate a function with each of several keyword arguments.
-
-    Returns:
-        trials: of each, in order: seconds (None where it is refused), what binds, a note, how far
-        such estimates were off, which data decide that were not given (then the seconds are the
-        least), and whether the reason for a refusal may pass.
-    """
+    """Estimate a function with each of several keyword arguments. Of each, in order, "trials" has
+    seconds (None where it is refused), what binds, a note, how far such estimates were off, which
+    data decide that were not given (then the seconds are the least), and whether the reason for a
+    refusal may pass."""
     from kernels.machines.compat import jax_pallas
     from kernels.machines.tpu.estimate import Estimate, estimate_all
     from kernels.machines.tpu.export import export

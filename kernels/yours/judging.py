@@ -99,14 +99,11 @@ def judge_all(
     memory: float | None = None,
     jobs: int = 1,
 ) -> Iterator[Judgement]:
-    """Judge kernels of files, several at a time, each in a process of its own; yields each verdict
-    once it is there. ValueError for a wrong argument.
+    """Judge kernels of files, as `entries` lists them, several at a time, each in a process of its
+    own; yields each verdict once it is there. ValueError for a wrong argument.
 
-    Args:
-        entries: as `entries` lists them.
-        chips, seed, timeout, memory: of each, as `judge` takes them.
-        mesh: in place of the files' own.
-        jobs: how many at a time.
+    `mesh` stands in place of the files' own, `jobs` is how many at a time; the rest as `judge`
+    takes it.
     """
     check(chips, timeout, memory)
     positive_int("jobs", jobs)

@@ -288,22 +288,19 @@ def rebuilt(
     toggles: Sequence[Sequence[bool] | None] | None = None,
     share: float = 1.0,
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """The same kernel in a pallas_call on another grid, and over other arrays.
+    """A function that makes the same kernel's pallas_call on another grid of as many dimensions,
+    and over other arrays, and the shapes that it takes.
 
     Args:
-        equation: The pallas_call.
-        grid: The new grid, of as many dimensions.
-        replaced: For each block None, or the shape of a new array whose last dimensions are the
+        equation, grid: the pallas_call, and the new grid.
+        replaced: for each block None, or the shape of a new array whose last dimensions are the
             block's own, the ones before them squeezed, and a function from the indices that the
             old map gives to those of the new array.
         tables: id of an equation → for each program what it shall give if it reads a scalar, which
             branch it shall take, or how far it shall count.
-        toggles: For each block None, or for each program whether it moves to another block than
+        toggles: for each block None, or for each program whether it moves to another block than
             the program before; the block's index map then reads no scalars any more.
-        share: Of the rounds of the kernel's outermost loops of known length, how many are left.
-
-    Returns:
-        A function that makes the call, and the shapes that it takes.
+        share: of the rounds of the kernel's outermost loops of known length, how many are left.
     """
     import jax
 

@@ -267,12 +267,9 @@ def graphs(sequence: str) -> list[tuple[str, ...]]:
 
 
 def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
-    """When each value of the program is alive.
-
-    Returns:
-        The instructions in the order in which they run; and of each value, whose name ends in {}
-        where it is no part of a tuple, the first and the last place that it is alive at.
-    """
+    """When each value of the program is alive: the instructions in the order in which they run; and
+    of each value, whose name ends in {} where it is no part of a tuple, the first and the last
+    place that it is alive at."""
     order = re.findall(r"^    \d+:(\S+)$", text.split("BufferLiveRange")[0], re.M)
     ranges = re.findall(r"^    (\S+\{[\d,]*\}):(\d+)-(\d+)$", text, re.M)
     return order, [(name, int(first), int(last)) for name, first, last in ranges]

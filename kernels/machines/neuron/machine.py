@@ -229,19 +229,16 @@ class NeuronMachine(Loops):
         cast to the dtype of dst.
 
         Args:
-            work: cycles; by default the elements of a partition times the number of
-                sources.
-            columns: operands of one number a partition, passed to `function` after the
-                sources.
-            raw: on the bits of whole numbers, as they are.
-            exact: in whole numbers of 64 bits.
+            work: cycles; by default the elements of a partition times the number of sources.
+            columns: operands of one number a partition, passed to `function` after the sources.
+            raw, exact: on the bits of whole numbers, as they are; in whole numbers of 64 bits.
             fast: how many times faster a performance mode is.
             op: the operation, where the instruction only adds to what it reads.
             shapes: whether all have as many elements as dst.
-            across: whether a result depends on other elements of its partition; by
-                default where not all have as many elements.
-            chosen: sources that the function may leave out of a result, and that make it
-                not a number where they are none.
+            across: whether a result depends on other elements of its partition; by default where
+                not all have as many elements.
+            chosen: sources that the function may leave out of a result, and that make it not a
+                number where they are none.
             detail, either: as for `note`.
         """
         if self.limits:

@@ -27,10 +27,8 @@ class ProductBlocks:
     result (bm, bn).
 
     Args:
-        bm, bk, bn: whole numbers of at least 1; larger than the matrix means all of it.
-
-    Raises:
-        ValueError: one of them is no whole number of at least 1.
+        bm, bk, bn: whole numbers of at least 1, ValueError for others; larger than the matrix means
+            all of it.
     """
 
     bm: int

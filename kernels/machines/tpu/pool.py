@@ -472,15 +472,9 @@ class _Pool:
 
 
 class _Compiler:
-    """A child that holds libtpu, while it is this pool's.
-
-    Args:
-        kind: children of one kind do the same.
-        without: flags that it was started without.
-        job: the program that it has, and the time until which it may have it.
-        before: processor seconds that it had worked when it began.
-        spare: whether another caller had it before.
-    """
+    """A child that holds libtpu, while it is this pool's. Children of one `kind` do the same;
+    `without` are flags that it was started without, and `spare` is whether another caller had it
+    before."""
 
     def __init__(self, child: Child, kind: Hashable, without: frozenset[str], spare: bool) -> None:
         self.child, self.kind, self.without, self.spare = child, kind, without, spare

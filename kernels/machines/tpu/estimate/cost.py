@@ -35,8 +35,8 @@ class Cost:
 
     Args:
         compiled: what the compiler made of it.
-        kernels: of each HLO instruction that is one, with its cycles.
-        profiled: HLO instruction → cycles that the static profile gave it.
+        kernels, profiled: of each HLO instruction that is one, with its cycles; and the cycles that
+            the static profile gave others.
         groups: the lengths of the groups of each ragged product of which they are known.
         trips: how often a loop of XLA's runs whose length its text does not tell; None where nobody
             says.
