@@ -164,32 +164,12 @@ def test_traffic_is_counted_by_core():
 
 def test_many_buffers_one_after_another():
     """The addresses of freed buffers come again, and stay apart from those that live."""
-    code = """
-      torch::Tensor out = get_dst_tensor();
-      auto in = x.tcm_accessor();
-      auto to = out.tcm_accessor();
-      float* kept = (float*)tcm_malloc(4);
-      for (int64_t i = 0; i < x.numel(); ++i) {
-        float* t = (float*)tcm_malloc(4);
-        in.tensor_to_tcm<float>(t, i, 1);
-        *t *= 2;
-        *kept = *t;
-        to.tcm_to_tensor<float>(kept, i, 1);
-        tcm_free(t);
-      }
-      tcm_free(kept);
-      return out;"""
+    code = (DATA / "many_buffers.cpp").read_text()
     x = np.arange(3000, dtype=np.float32)
     assert np.array_equal(gpsimd.run(alone(code), "twice", x, cores=1).result, 2 * x)
 
 
-ELEMENTS = """
-  torch::Tensor out = torch::zeros(x.sizes(), torch::kFloat);
-  auto from = x.accessor<float, 2>();
-  auto to = out.accessor<float, 2>();
-  for (int64_t i = 0; i < x.sizes()[0]; ++i)
-    for (int64_t j = 0; j < x.sizes()[1]{more}; ++j) to[i][j] = 2 * from[i][j];
-  return out;"""
+ELEMENTS = (DATA / "elements.cpp").read_text()
 
 
 def test_the_documents_accessor_on_one_core():
