@@ -109,14 +109,8 @@ def prove_file(
     mesh: Mapping[str, int] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Prove what a file marks with `kernels.proves`, in a child process.
-
-    Args:
-        mesh: in place of the file's own; the rest as `prove` takes it.
-
-    Raises:
-        ValueError: where the file cannot be loaded, or marks nothing of that name.
-    """
+    """Prove what a file marks with `kernels.proves`, in a child process; `mesh` stands in place of
+    the file's own. ValueError where the file cannot be loaded, or marks nothing of that name."""
     _check(rungs, chips, timeout)
     with asking(timeout) as ask:
         question = {"path": path, "name": name, "mesh": mesh}
@@ -124,11 +118,8 @@ def prove_file(
 
 
 def declared_in(path: str, name: str = "") -> list[tuple[str, tuple[str, ...]]]:
-    """What a file marks with `kernels.proves`: the name of each kernel, and its chips.
-
-    Raises:
-        ValueError: where the file cannot be loaded, or marks nothing of that name.
-    """
+    """What a file marks with `kernels.proves`: the name of each kernel, and its chips; ValueError
+    where the file cannot be loaded, or marks nothing of that name."""
     with asking(TIMEOUT) as ask:
         kernels = _loaded(ask, {"path": path, "name": name})
     return [(kernel["name"], tuple(kernel.get("chips", ()))) for kernel in kernels]
@@ -190,16 +181,13 @@ class Lost(Exception):
 
 @contextlib.contextmanager
 def asking(timeout: float, *, memory: int | None = None, whole: float = math.inf) -> Iterator[Ask]:
-    """Answers from a child, which is started anew where it ended.
+    """Answers from a child, which is started anew where it ended: a function that asks one
+    question, and raises Lost where the child ended, and ValueError with what went wrong in it, in a
+    line.
 
     Args:
-        timeout: seconds for a question.
+        timeout, whole: seconds for a question, and for all together.
         memory: bytes that the child may have; a share of what is free where it is None.
-        whole: seconds for all questions together.
-
-    Returns:
-        A function that asks one question. It raises Lost where the child ended, and ValueError with
-        what went wrong in it, in a line.
     """
     from kernels.machines.child import Child, ChildDied, ChildError, ChildLate, python
 
