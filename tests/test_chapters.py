@@ -3,6 +3,7 @@
 import re
 import shutil
 import types
+from itertools import pairwise
 from pathlib import Path
 
 import chapters
@@ -25,6 +26,9 @@ def test_the_order_of_the_files_is_that_of_the_table_of_contents():
     for folder, suffix in renumber.FILES:
         files = sorted((ROOT / folder).glob(f"*{suffix}"))
         assert [path.stem for path in files] == [Path(page).name for page in pages]
+    for page, following in pairwise(Path(page).name for page in pages):
+        text = (ROOT / "notebooks/text" / f"{page}.md").read_text(encoding="utf-8")
+        assert re.search(rf"^\*\*Next:\*\*[^(]*\({following}\.ipynb\)", text, re.M), page
 
 
 def test_no_code_holds_a_number():

@@ -4,8 +4,6 @@ Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong.
 cannot be made on this machine is skipped by name; --strict turns that into a failure.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

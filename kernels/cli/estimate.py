@@ -145,7 +145,8 @@ def _questions(
                 continue
             name = f"{o.name}/{i.name}"
             work = o.workloads.work
-            flops = work(problem, gradient)[0] if work else None
+            devices = problem.sizes.get("devices", 1)  # share the work; an estimate is of one
+            flops = work(problem, gradient)[0] / devices if work else None
             job = replace(subject.job(problem, gradient=gradient), name=name, flops=flops)
             if gradient and not job.wanted:
                 if len(able) > 1 or figures:

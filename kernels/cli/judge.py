@@ -1,7 +1,5 @@
 """python -m kernels judge"""
 
-from __future__ import annotations
-
 import json
 from typing import Annotated, Any
 

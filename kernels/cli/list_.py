@@ -1,7 +1,5 @@
 """python -m kernels list"""
 
-from __future__ import annotations
-
 from kernels.cli.terminal import console
 from kernels.figures.table import Table
 from kernels.proof.catalog import OPERATORS, RUNGS

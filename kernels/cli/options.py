@@ -63,11 +63,8 @@ def largest(operator: Operator, implementation: Implementation) -> Workload:
 def subject(
     entry: str, workload: str | None, chips: Collection[str]
 ) -> tuple[Operator, Implementation, Workload]:
-    """The catalog entry for one of the chips, and the workload, that the command line names.
-
-    Raises:
-        ValueError: for another entry, and an unknown workload.
-    """
+    """The catalog entry for one of the chips, and the workload, that the command line names;
+    ValueError for another entry, and an unknown workload."""
     operator, implementation = next(find(entry))
     if "/" not in entry:
         fail("entry", repr(entry), "OPERATOR/IMPLEMENTATION")

@@ -1,7 +1,5 @@
 """What every command says to its reader: where it prints, bars, errors, and files it writes."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,11 +59,8 @@ def note(words: str) -> None:
 
 
 def file_and_name(text: str, named: bool = False) -> tuple[str, str]:
-    """File and name of "FILE.py:NAME".
-
-    Raises:
-        ValueError: for a file that there is not, and for a name that is left out.
-    """
+    """File and name of "FILE.py:NAME"; ValueError for a file that there is not, and for a name that
+    is left out."""
     path, colon, name = text.rpartition(".py:")
     path, name = (path + ".py", name) if colon else (text, "")
     if not path.endswith(".py") or not Path(path).is_file():

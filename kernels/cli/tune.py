@@ -1,7 +1,5 @@
 """python -m kernels tune"""
 
-from __future__ import annotations
-
 import functools
 import math
 import re

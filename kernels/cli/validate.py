@@ -1,7 +1,5 @@
 """python -m kernels validate"""
 
-from __future__ import annotations
-
 import csv
 import datetime
 import json

@@ -1,7 +1,5 @@
 """The catalog's entries timed on this machine: against each other, and against a limit."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace

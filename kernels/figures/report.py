@@ -187,7 +187,8 @@ def floor(problem: Problem) -> Limit | None:
         return None
     workload = Workload("recorded", problem.sizes, problem.dtype, options=problem.options.typed())
     needs = zip(known.work(workload, problem.pass_ == "gradient"), rates, strict=True)
-    bounds = [Limit(1e3 * need / rate, why) for need, (rate, why) in needs]
+    devices = problem.sizes.get("devices", 1)  # share the work
+    bounds = [Limit(1e3 * need / rate / devices, why) for need, (rate, why) in needs]
     return max(bounds, key=lambda limit: limit.value)
 
 

@@ -43,14 +43,8 @@ class Named(Mapping[str, Any]):
     __slots__ = ("_values",)
 
     def __init__(self, values: Mapping[str, Any] | None = None) -> None:
-        """Take names and values.
-
-        Args:
-            values: whole numbers stay numbers; everything else is kept as its text.
-
-        Raises:
-            ValueError: for a name or a value whose text cannot be told from the others.
-        """
+        """Take names and values: whole numbers stay numbers, everything else is kept as its text.
+        ValueError for a name or a value whose text cannot be told from the others."""
         self._values = {name: _plain(value) for name, value in (values or {}).items()}
         for name, value in self._values.items():
             if not re.fullmatch(r"[^=\s]+", name):
@@ -269,12 +263,8 @@ class CsvRow:
 
     @classmethod
     def of_cells(cls, cells: Mapping[str, str]) -> Self:
-        """The row of its cells.
-
-        Raises:
-            ValueError: for other columns, what the constructor refuses, and a row that contradicts
-                itself.
-        """
+        """The row of its cells; ValueError for other columns, what the constructor refuses, and a
+        row that contradicts itself."""
         if tuple(cells) != cls.COLUMNS:
             fail("the columns", ", ".join(map(str, cells)), ", ".join(cls.COLUMNS))
         types = {column.name: str(column.type) for column in fields(cls)}  # type: ignore[arg-type]
@@ -425,19 +415,18 @@ def sources() -> list[Path]:
     machines = Path(__file__).parents[1] / "machines"
     own = [file for file in machines.glob("tpu/**/*.py") if file.name not in _BESIDE]
     private = [machines / "compat" / f"{name}.py" for name in _PRIVATE]
-    return sorted([*own, *machines.glob("pallas/*.py"), *private])
+    tables = machines.glob("tpu/*.csv")
+    return sorted([*own, *machines.glob("pallas/*.py"), *private, *tables])
 
 
 @functools.cache
 def model(*programs: Path) -> str:
-    """A digest of the code that an estimate comes from, without docstrings and comments.
-
-    Args:
-        programs: files beside the estimator's own, such as those of what is estimated.
-    """
+    """A digest of the code that an estimate comes from, without docstrings and comments, and of
+    files beside the estimator's own, such as those of what is estimated."""
     digest = hashlib.sha256()
     for file in (*sources(), *programs):
-        digest.update(code(file.read_text(encoding="utf-8")).encode())
+        text = file.read_text(encoding="utf-8")
+        digest.update((code(text) if file.suffix == ".py" else text).encode())
     return digest.hexdigest()[:10]
 
 

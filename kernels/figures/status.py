@@ -5,8 +5,6 @@
 keeps a whole run of this checkout's tests in results/status.csv, for readers who have not run them.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import platform
@@ -90,13 +88,8 @@ def summary(checks: Sequence[ladder.Check]) -> RungResult:
 
 
 def note(checks: Sequence[ladder.Check], part: str = "main", root: Path | None = None) -> None:
-    """Remember how an implementation fared at a rung.
-
-    Args:
-        checks: of one implementation at one rung.
-        part: the process that notes it; each one has a file of its own.
-        root: of the repository; None is this one's.
-    """
+    """Remember how one implementation fared at one rung, in a file for each `part`, the process
+    that notes it; `root` is of the repository, None this one's."""
     path = (root or ROOT) / PARTS / f"{part}.csv"
     write(path, [*_read(path), summary(checks)])
 

@@ -1,7 +1,5 @@
 """The files of records. One file holds one kind; who writes waits for whoever is writing."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import dataclasses

@@ -1,7 +1,5 @@
 """A table of text and the words between tables, as a page, a terminal and Markdown show them."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Figures as a reader is shown them: seconds, bytes and sizes in the unit that reads best."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any

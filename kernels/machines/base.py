@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import csv
 import functools
 import inspect
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kernels.machines.checks import fail, one_of
+
+Chip = TypeVar("Chip")
 
 
 class Seconds(float):
@@ -116,6 +123,21 @@ class CompileError(RuntimeError):
         return self.message
 
 
+@functools.cache
+def _refusals(file: Path) -> list[list[str]]:
+    with file.open(encoding="utf-8", newline="") as rows:
+        return list(csv.reader(rows))[1:]
+
+
+def plain_words(module: str, text: str, unknown: str) -> tuple[str, str] | None:
+    """The kind of a compiler's error, and what to say instead, by the first pattern that fits in
+    refusals.csv beside a module; {} in the words is the pattern's group, or `unknown`."""
+    for pattern, kind, words in _refusals(Path(module).with_name("refusals.csv")):
+        if said := re.search(pattern, text):
+            return kind, words.format(*said.groups(unknown))
+    return None
+
+
 class SimulationError(RuntimeError):
     """A simulated machine refused a kernel; the message is the machine's own last words."""
 
@@ -172,3 +194,28 @@ class PublishedChip:
         sources = dict(self.sources)
         one_of("field", field, sources)
         return sources[field]
+
+
+def published(kind: Callable[..., Chip], module: str) -> dict[str, Chip]:
+    """The chips that chips.csv beside a module lists: their figures, and where each is from."""
+    figures, sources = defaultdict[str, dict](dict), defaultdict[str, dict](dict)
+    with Path(module).with_name("chips.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            for name in row["chips"].split():
+                figures[name][row["figure"]] = _value(row["value"])
+                sources[name][row["figure"]] = row["source"]
+    return {
+        name: kind(name, **own, sources=tuple(sources[name].items()))
+        for name, own in figures.items()
+    }
+
+
+def _value(text: str) -> Any:
+    """A figure: 80 << 30, a literal of Python, or a word."""
+    if " << " in text:
+        count, _, power = text.partition(" << ")
+        return int(count) << int(power)
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text

@@ -1,7 +1,5 @@
 """What can be made anew, and takes long: kept in the platform's place for caches."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -42,11 +40,7 @@ def _temporary() -> tempfile.TemporaryDirectory:
 
 
 def digest(*parts: object) -> str:
-    """A name for what depends on these, and on nothing else.
-
-    Args:
-        parts: bytes as they are, anything else as repr shows it.
-    """
+    """A name for what depends on these alone: bytes as they are, anything else as repr shows it."""
     whole = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else repr(part).encode()
@@ -56,34 +50,23 @@ def digest(*parts: object) -> str:
 
 @functools.cache
 def code(paths: Iterable[Path]) -> str:
-    """A digest of files, for a key: who changes one asks anew.
-
-    Args:
-        paths: a tuple of them.
-    """
+    """A digest of files, for a key: who changes one asks anew."""
     return digest(*(path.read_bytes() for path in paths))
 
 
 class Cache:
-    """Answers of one sort, a file each, which any process may read and write at any time.
+    """Answers of one sort, in a folder of that name and of at most so many bytes; a file each,
+    which any process may read and write at any time.
 
     A file is moved into place whole, and holds its key and a checksum: one that is damaged, or lies
     under another name, is never believed. Those that were not used for longest go first.
-
-    Args:
-        name: of its folder.
-        most: bytes that it may hold.
     """
 
     def __init__(self, name: str, most: int) -> None:
         self.name, self.most = name, most
 
     def get(self, key: str) -> Any:
-        """What was kept under a key, or None.
-
-        Args:
-            key: a digest of everything that the answer depends on.
-        """
+        """What was kept under a key, a digest of everything that the answer depends on, or None."""
         path = folder(self.name) / key
         try:
             data = path.read_bytes()
@@ -103,12 +86,8 @@ class Cache:
         return answer
 
     def put(self, key: str, answer: Any) -> None:
-        """Keep an answer, where there is room: a full disk is no reason to fail.
-
-        Args:
-            key: as for `get`.
-            answer: what can be pickled.
-        """
+        """Keep an answer that can be pickled, where there is room: a full disk is no reason to
+        fail."""
         body = zlib.compress(pickle.dumps(answer, protocol=5), 1)
         data = hashlib.sha256(key.encode() + body).digest() + body
         with contextlib.suppress(OSError):

@@ -13,8 +13,6 @@ be able to be any program, and what they said on stderr before they died is the 
 This file is also the guard's program, so it imports nothing but the standard library.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import io
@@ -112,7 +110,7 @@ class Child:
         folder: Path | None = None,
         plain: bool = False,
     ) -> None:
-        """Start it.
+        """Start it; OSError where it cannot be started.
 
         Args:
             command: the program and its arguments; see `python`.
@@ -121,9 +119,6 @@ class Child:
             folder: one that is the child's own, removed when it ends.
             plain: whether an answer may hold numbers, texts and collections of them alone, so that
                 reading one can run no code.
-
-        Raises:
-            OSError: it cannot be started.
         """
         self.folder, self.plain = folder, plain
         self.asked = 0  # questions so far
@@ -167,12 +162,9 @@ class Child:
             _write(self.process.stdin, data)
 
     def answers(self) -> list[Any]:
-        """What it has said since the last call; waits where it has said nothing.
-
-        Returns:
-            Its answers, of which an instance of ChildError says that one could not be pickled.
-            Empty where it has only begun with its question, or has ended: see `started`, `ended`.
-        """
+        """What it has said since the last call; waits where it has said nothing. An instance of
+        ChildError says that an answer could not be pickled. Empty where it has only begun with its
+        question, or has ended: see `started`, `ended`."""
         data = os.read(self.fileno(), 1 << 20)
         if not data:
             self._bury()
@@ -196,13 +188,9 @@ class Child:
         return answers
 
     def ask(self, question: Any, seconds: float) -> Any:
-        """Ask, and wait for the answer.
-
-        Raises:
-            ChildLate: there was none after `seconds`; the child is ended.
-            ChildDied: it ended before it answered.
-            ChildError: the question or the answer cannot be pickled.
-        """
+        """Ask, and wait for the answer: ChildLate where there was none after `seconds`, and the
+        child is ended, ChildDied where it ended before it answered, ChildError where the question
+        or the answer cannot be pickled."""
         self.send(question)
         end = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
@@ -488,12 +476,9 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which runs no child, and 
 def serve(prepare: Callable[[], Callable[[Any], Any]]) -> None:
     """Answer the parent's questions, one after another, until it has no more.
 
-    Whatever is printed meanwhile goes to stderr. An exception ends the process, with its traceback
-    there, unless it is about pickling.
-
-    Args:
-        prepare: imports what takes long, so that the time of no question is spent on it, and
-            returns the function that answers a question.
+    `prepare` imports what takes long, so that the time of no question is spent on it, and returns
+    the function that answers. Whatever is printed meanwhile goes to stderr. An exception ends the
+    process, with its traceback there, unless it is about pickling.
     """
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library may print to stdout

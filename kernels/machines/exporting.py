@@ -35,34 +35,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportedProgram:
-    """A program exported for a chip: what a child compiles.
-
-    Args:
-        data: jax.export's serialisation.
-        jaxpr: what JAX traced.
-        fingerprint: the same for the same program, whichever line of code asked for it.
-        row_major: lay its arguments and results out row by row, instead of as XLA would choose.
-        mesh: axes and sizes of the chips that share it; () for one chip.
-        donated: the arguments whose memory the results may take, by number.
-        values: of the arguments that decide how much it does and whose values are known, by number.
-        names: of all arguments.
-        trips: how often a loop runs, or how many steps a grid has, where data decides; see
-            kernels.machines.pallas.calls.calls_in.
-        mosaic: whether a kernel in it is Mosaic GPU's.
-    """
+    """A program exported for a chip: what a child compiles."""
 
     name: str
     chip: str
-    data: bytes = field(repr=False)
-    jaxpr: Any = field(repr=False, compare=False)
+    data: bytes = field(repr=False)  # jax.export's serialisation
+    jaxpr: Any = field(repr=False, compare=False)  # what JAX traced
+    # The same for the same program, whichever line of code asked for it.
     fingerprint: str = field(default="", repr=False)
+    # Lay its arguments and results out row by row, instead of as XLA would choose.
     row_major: bool = False
+    # Axes and sizes of the chips that share it; () for one chip.
     mesh: tuple[tuple[str, int], ...] = ()
-    donated: tuple[int, ...] = ()
+    donated: tuple[int, ...] = ()  # the arguments whose memory the results may take, by number
+    # Of the arguments that decide how much it does and whose values are known, by number.
     values: Mapping[int, Any] = field(default_factory=dict, repr=False, compare=False)
-    names: tuple[str, ...] = field(default=(), repr=False)
+    names: tuple[str, ...] = field(default=(), repr=False)  # of all arguments
+    # How often a loop runs, or how many steps a grid has, where data decides; see
+    # kernels.machines.pallas.calls.calls_in.
     trips: Mapping[str, int] = field(default_factory=dict, repr=False)
-    mosaic: bool = False
+    mosaic: bool = False  # whether a kernel in it is Mosaic GPU's
 
     @cached_property
     def calls(self) -> tuple[Any, ...]:
@@ -72,11 +64,8 @@ class ExportedProgram:
         return tuple(calls_in(self.jaxpr, self.values, self.names, self.trips))
 
     def with_trips(self, trips: Mapping[str, int]) -> ExportedProgram:
-        """The same program, of which somebody says how often what data decides runs.
-
-        Raises:
-            ValueError: for what names no such loop or kernel.
-        """
+        """The same program, of which somebody says how often what data decides runs; ValueError for
+        what names no such loop or kernel."""
         if not trips:
             return self
         said = f"{self.fingerprint} {sorted(trips.items())}"
@@ -399,19 +388,15 @@ def compile_exported(
     named: bool = False,
     options: dict[str, Any] | None = None,
 ) -> Any:
-    """Compile what `Machine.export` made.
+    """Compile what `Machine.export` made, `program` being its data; a jax.stages.Compiled.
 
     Args:
-        program: its data.
         devices: to compile for; the first of them where there is no mesh.
         mesh: axis name → size, or {}.
         donated: the numbers of the arguments whose memory results may take.
         row_major: lay its arrays out row by row, as Pallas kernels want them.
         named: whether the compiled program has the name of the function that was exported.
         options: the compiler's.
-
-    Returns:
-        jax.stages.Compiled.
     """
     import jax
     from jax import export

@@ -142,11 +142,8 @@ class HloInstruction:
         return 1
 
     def sent_within(self, step: HloInstruction) -> tuple[str, float]:
-        """Name and bytes of one run of a collective, as Module.sent counts them.
-
-        Args:
-            step: what the program runs: the collective itself, or the fusion that it stands in.
-        """
+        """Name and bytes of one run of a collective, as Module.sent counts them; `step` is what the
+        program runs: the collective itself, or the fusion that it stands in."""
         kind, share = self.opcode.removesuffix("-start"), 1 - 1 / self.group_size
         size = sum(a.elements_bytes for a in self.operands)
         if kind == "all-gather":
@@ -171,18 +168,12 @@ class HloInstruction:
 
     def grouped_flops(self, groups: Sequence[Sequence[int]] = ()) -> float:
         """Operations of a product of groups of rows, each with a matrix of its own: jax.lax's
-        ragged_dot, for which XLA brings a kernel.
+        ragged_dot, for which XLA brings a kernel; 0 for what is no such product.
 
-        It goes tile by tile, and once more over a tile in which a group ends.
-
-        Args:
-            groups: lists of integers that the program is given. One with as many as there are
-                matrices is taken for the lengths of the groups. Without it, every group is taken
-                to end within a tile: the lengths of the kernel's tables tell how many visits that
-                makes.
-
-        Returns:
-            0 for what is no such product.
+        It goes tile by tile, and once more over a tile in which a group ends. Of `groups`, the
+        lists of integers that the program is given, one with as many as there are matrices is taken
+        for the lengths of the groups. Without it, every group is taken to end within a tile: the
+        lengths of the kernel's tables tell how many visits that makes.
         """
         shapes = [a.shape for a in self.operands]
         rows = next((s for s in shapes if len(s) == 2), ())
@@ -231,10 +222,8 @@ class HloInstruction:
 
     @property
     def fetches(self) -> tuple[int, ...]:
-        """How often XLA's own matmul reads each of its two operands; () where it does not say.
-
-        It goes over the windows of columns, then of rows, then of what is summed, the last fastest.
-        """
+        """How often XLA's own matmul reads each of its two operands; () where it does not say. It
+        goes over the windows of columns, then of rows, then of what is summed, the last fastest."""
         bounds = libtpu.bounds(self.config)
         if len(self.operands) != 2 or len(bounds) != 3:
             return ()
@@ -284,23 +273,17 @@ _CONTROL = {"while", "conditional", "call", "async-start"}
 
 @dataclass(frozen=True)
 class Module:
-    """An HLO module: its computations by name, each a list of instructions.
-
-    Args:
-        entry: the computation that the program begins with.
-        roots: of each, the name of its result.
-    """
+    """An HLO module: its computations by name, each a list of instructions."""
 
     computations: dict[str, tuple[HloInstruction, ...]] = field(repr=False)
-    entry: str
+    entry: str  # the computation that the program begins with
+    # Of each, the name of its result.
     roots: dict[str, str] = field(default_factory=dict, repr=False)
 
     @cached_property
     def run(self) -> list[HloInstruction]:
-        """What the program executes: the entry computation, loops and calls unrolled into times.
-
-        Of a conditional, the branch with the larger estimate counts.
-        """
+        """What the program executes: the entry computation, loops and calls unrolled into times. Of
+        a conditional, the branch with the larger estimate counts."""
         return list(self._run(self.entry, 1, True))
 
     @property
@@ -342,10 +325,8 @@ class Module:
                 yield replace(step, times=times, counted=counted)
 
     def trips(self, loop: HloInstruction) -> int | None:
-        """How often a while loop runs; None where its text does not tell.
-
-        XLA says it, or the condition is that of a scan: a counter, from a constant up, below one.
-        """
+        """How often a while loop runs; None where its text does not tell. XLA says it, or the
+        condition is that of a scan: a counter, from a constant up, below one."""
         if said := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes):
             return int(said[1])
         name = re.search(r"\bcondition=%([^\s,]+)", loop.attributes)
@@ -409,13 +390,11 @@ class Module:
         return "gather" in self._opcodes(instruction) and instruction.opcode == "fusion"
 
     def product_flops(self, instruction: HloInstruction) -> dict[str, float]:
-        """What the products in an instruction of XLA's own for a TPU do at least.
+        """What the products in an instruction of XLA's own for a TPU do at least: "int8" or
+        "bfloat16", as Chip.peak takes it → operations, a multiply-add counting two.
 
         A batch of products is a convolution whose windows hold one product each, so what is summed
         is the right operand's input features alone.
-
-        Returns:
-            "int8" or "bfloat16", as Chip.peak takes it → operations, a multiply-add counting two.
         """
         by_dtype: dict[str, float] = defaultdict(float)
         for product in (instruction, *self.inside(instruction)):

@@ -60,9 +60,6 @@ def require(module: str, purpose: str) -> ModuleType:
         module: its name, one of EXTRAS.
         purpose: what needs it, to complete the sentence "… is needed for PURPOSE".
 
-    Returns:
-        The module.
-
     Raises:
         MissingPackage: where it, or a library that it loads, is not installed; the message says
             how to get it.

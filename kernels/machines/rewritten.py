@@ -1,7 +1,5 @@
 """Functions of JAX, traced and run otherwise: in float64, with rounding errors, in one piece."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -117,9 +115,7 @@ def _one_error(equation: Any, operands: Sequence[tuple[Any, Any]]) -> list[tuple
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays, with one result, without custom rules and calls of other functions.
-
-    Mosaic GPU lowers what an activation computes, and knows no jax.custom_jvp.
-    """
+    Mosaic GPU lowers what an activation computes, and knows no jax.custom_jvp."""
     return lambda *arrays: jaxprs.interpret(jaxprs.trace(function, *arrays), arrays, jaxprs.bound)[
         0
     ]

@@ -1,7 +1,5 @@
 """Functions timed against each other on the device that JAX has here, and on no other."""
 
-from __future__ import annotations
-
 import statistics
 import sys
 import time

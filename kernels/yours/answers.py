@@ -48,14 +48,8 @@ HAND_OVER = "hand over what shard_map calls, with mesh=, in_specs= and out_specs
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Answer one question.
-
-    Args:
-        question: "what" names one of the functions below, the rest are its arguments.
-
-    Returns:
-        What it gives, or {"error": a line}.
-    """
+    """Answer one question: "what" names one of the functions below, the rest are its arguments.
+    What it gives, or {"error": a line}."""
     arguments = {key: value for key, value in question.items() if key != "what"}
     try:
         return _ANSWERS[question["what"]](**arguments)
@@ -75,11 +69,8 @@ def in_a_line(error: BaseException) -> str:
 
 
 def module(path: str) -> Any:
-    """The file as a module, loaded once; its folder is where it imports from.
-
-    Raises:
-        ValueError: where there is no such file.
-    """
+    """The file as a module, loaded once; its folder is where it imports from. ValueError where
+    there is no such file."""
     resolved = str(Path(path).resolve())
     if resolved not in _modules:
         if not Path(resolved).is_file():
@@ -103,11 +94,8 @@ def _marked(path: str) -> dict[str, Declared]:
 
 
 def marked(path: str, name: str = "") -> list[Declared]:
-    """What a file marks with `kernels.proves`.
-
-    Raises:
-        ValueError: where it marks nothing, or nothing of that name.
-    """
+    """What a file marks with `kernels.proves`; ValueError where it marks nothing, or nothing of
+    that name."""
     module(path)
     known = _marked(path)
     if not known:
@@ -134,13 +122,9 @@ def load(
     reference: str = "",
     mesh: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Make the claims of a file, or of what was handed over.
-
-    Returns:
-        kernels: for each its name, its problems by name, its chips, its budget and its devices in
-        words; or the error.
-        Of one in KernelBench's form, held against that of another file, what models.Small has too.
-    """
+    """Make the claims of a file, or of what was handed over: for each of its "kernels" its name,
+    its problems by name, its chips, its budget and its devices in words; or the error. Of one in
+    KernelBench's form, held against that of another file, what models.Small has too."""
     if pickled:
         declaration = pickle.loads(pickled)
     kernels: list[dict[str, Any]] = []
@@ -173,11 +157,8 @@ def weigh(
     reference: str = "",
     mesh: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Compile and estimate one kernel at its full size; what it is, as of `load`.
-
-    Returns:
-        chips: as weighing.weigh has it. gone: names of JAX in its file that are gone.
-    """
+    """Compile and estimate one kernel at its full size; what it is, as of `load`. "chips" as
+    weighing.weigh has it, and "gone", names of JAX in its file that are gone."""
     import numpy as np
 
     if reference:
@@ -230,14 +211,12 @@ def _subject(claim: Claim, backend: Any) -> Any:
 
 
 def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -> dict[str, Any]:
-    """Prove one kernel at one rung on one of its problems.
+    """Prove one kernel at one rung on one of its problems: what a report.ProblemResult has besides
+    kernel, rung and problem, and a "note" on it.
 
     What asks for products whose factors the machine rounds is run twice: with whole factors against
-    a reference with whole ones, and with rounded factors against a reference that multiplies as
-    the machine makes it.
-
-    Returns:
-        What a report.ProblemResult has besides kernel, rung and problem, and a "note" on it.
+    a reference with whole ones, and with rounded factors against a reference that multiplies as the
+    machine makes it.
     """
     from kernels.proof import judge, ladder
 
@@ -332,11 +311,8 @@ def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[in
 def explain(
     path: str, name: str, args: str, mesh: Mapping[str, int] | None = None, **options: Any
 ) -> dict[str, Any]:
-    """Explain one function of a file on one chip, or as one device of several runs it.
-
-    Returns:
-        The explanation, and under "files" what it depends on: each file that was loaded, with its
-        time and size.
+    """Explain one function of a file on one chip, or as one device of several runs it. Under
+    "files" is what the explanation depends on: each file that was loaded, with its time and size.
     """
     function, positional, named = target(path, name, args)
     known = _marked(path).get(name)
@@ -384,11 +360,8 @@ def of_arrays(
 
 
 def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, Any]]:
-    """A function of a file, and the arguments that a text or its declaration gives.
-
-    Raises:
-        ValueError: for a file without it, and where nobody says what its arguments are.
-    """
+    """A function of a file, and the arguments that a text or its declaration gives; ValueError for
+    a file without it, and where nobody says what its arguments are."""
     import jax
     import numpy as np
 
@@ -417,13 +390,10 @@ def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, A
 def tune(
     path: str, name: str, args: str, chip: str, tunings: list[dict[str, Any]], timeout: float
 ) -> dict[str, Any]:
-    """Estimate a function with each of several keyword arguments.
-
-    Returns:
-        trials: of each, in order: seconds (None where it is refused), what binds, a note, how far
-        such estimates were off, which data decide that were not given (then the seconds are the
-        least), and whether the reason for a refusal may pass.
-    """
+    """Estimate a function with each of several keyword arguments. Of each, in order, "trials" has
+    seconds (None where it is refused), what binds, a note, how far such estimates were off, which
+    data decide that were not given (then the seconds are the least), and whether the reason for a
+    refusal may pass."""
     from kernels.machines.compat import jax_pallas
     from kernels.machines.tpu.estimate import Estimate, estimate_all
     from kernels.machines.tpu.export import export

@@ -1,7 +1,5 @@
 """What was explained before, and what it depends on: the second time is quick."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -17,12 +15,7 @@ ANSWERS = Cache("answers", 1 << 27)
 
 
 def key(version: str, *parts: object) -> str:
-    """A name for what depends on these, on this package's model and on a compiler.
-
-    Args:
-        version: of the compiler.
-        parts: whatever else it depends on.
-    """
+    """A name for what depends on these, on this package's model and on a compiler's version."""
     # Variables that may change what a compiler makes.
     deciding = [
         v for v in sorted(os.environ.items()) if v[0].startswith(("JAX_", "XLA_", "LIBTPU_"))
@@ -32,9 +25,7 @@ def key(version: str, *parts: object) -> str:
 
 def files() -> dict[str, list[int]]:
     """The files of all modules of this process, but the standard library's: path → time and size.
-
-    Whoever changes one, a reader his helper's or pip a new JAX, gets another answer.
-    """
+    Whoever changes one, a reader his helper's or pip a new JAX, gets another answer."""
     standard = sysconfig.get_path("stdlib")
     stamps = {}
     for module in list(sys.modules.values()):

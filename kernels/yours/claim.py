@@ -5,8 +5,6 @@ in float64, the plain form his reference in the arguments' own dtype. Nothing is
 the size of his sums: it is estimated, see `magnitude`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
@@ -48,15 +46,9 @@ class Drawn(Workload):
 
 
 class Claim:
-    """A declared function as a contract: see kernels.proof.contract.Contract.
-
-    Args:
-        declared: what it is, and what it has to equal.
-
-    Raises:
-        ValueError: where `arguments` draws what is no tuple, or nothing that is an array, and for
-            names of arguments that there are not.
-    """
+    """A declared function as a contract: see kernels.proof.contract.Contract. ValueError where
+    `arguments` draws what is no tuple, or nothing that is an array, and for names of arguments that
+    there are not."""
 
     plain = "the reference"
     rounding: Callable[..., Any] | None

@@ -23,33 +23,26 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, eq=False)
 class Declared:
-    """A function, and what it is to be held against.
+    """A function, and what it is to be held against."""
 
-    Args:
-        function, reference, arguments: as `kernels.prove` takes them.
-        differentiable, static, chips: the same.
-        values: how drawn values are changed for further problems; of VALUES.
-        budget: how many times the error budget a result may take.
-        mesh, in_specs, out_specs: of a function that several devices run; None for one.
-        name: by which it is reported and found.
-        file: that marked it; empty where nobody did.
-        full: the positional and the named arguments that `kernels.judge` compiles it for; None
-            for those that are drawn.
-    """
-
+    # function, reference, arguments: as `kernels.prove` takes them.
     function: Callable[..., Any]
     reference: Callable[..., Any]
     arguments: Callable[..., Any]
+    # differentiable, static, chips: the same.
     differentiable: Sequence[str] = ()
     static: Sequence[str] = ()
     chips: Sequence[str] = CHIPS
-    values: Sequence[str] = VALUES
-    budget: float = 1.0
+    values: Sequence[str] = VALUES  # how drawn values are changed for further problems; of VALUES
+    budget: float = 1.0  # how many times the error budget a result may take
+    # mesh, in_specs, out_specs: of a function that several devices run; None for one.
     mesh: Mapping[str, int] | None = None
     in_specs: Any = None
     out_specs: Any = None
-    name: str = ""
-    file: str = ""
+    name: str = ""  # by which it is reported and found
+    file: str = ""  # that marked it; empty where nobody did
+    # The positional and the named arguments that `kernels.judge` compiles it for; None for those
+    # that are drawn.
     full: tuple[tuple[Any, ...], dict[str, Any]] | None = None
 
     def __post_init__(self) -> None:
@@ -75,11 +68,8 @@ class Declared:
         return spread_over(self.mesh, self.in_specs, self.out_specs)
 
     def draw(self, rng: np.random.Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """One draw: the positional arguments, and the named ones.
-
-        Raises:
-            ValueError: for what is no tuple and no dict.
-        """
+        """One draw: the positional arguments, and the named ones; ValueError for what is no tuple
+        and no dict."""
         drawn = self.arguments(rng)
         if isinstance(drawn, dict):
             return (), drawn

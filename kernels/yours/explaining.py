@@ -1,7 +1,5 @@
 """Explain a function that somebody brought: in this process, or one of a file in a child."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess
@@ -76,16 +74,9 @@ def explain_file(
     trips: Mapping[str, int] | None = None,
     mesh: Mapping[str, int] | None = None,
 ) -> Explanation:
-    """Explain a function of a file: where its time would go on a chip.
-
-    What was explained before, and depends on no file that has changed, is known at once.
-
-    Returns:
-        The explanation; where it cannot be compiled, of why.
-
-    Raises:
-        ValueError: where the file, the name or the arguments are wrong, or the child ended.
-    """
+    """Explain a function of a file: where its time would go on a chip; where it cannot be compiled,
+    why. ValueError where the file, the name or the arguments are wrong, or the child ended. What
+    was explained before, and depends on no file that has changed, is known at once."""
     question = dict(what="explain", path=path, name=name, args=args, chip=chip, timeout=timeout)
     question |= dict(pictures=pictures, trips=dict(trips or {}), mesh=mesh)
     key = cache.key(machine(chip).ready(), os.path.abspath(path), sorted(question.items(), key=str))
@@ -104,14 +95,8 @@ def explain_file(
 
 @contextlib.contextmanager
 def other(text: str, path: str, name: str) -> Iterator[tuple[str, str]]:
-    """What --compare names: FILE.py:NAME, FILE.py, or a commit of git that has the same file.
-
-    Returns:
-        File and name, for as long as the context lasts.
-
-    Raises:
-        ValueError: for what is none of them.
-    """
+    """What --compare names: FILE.py:NAME, FILE.py, or a commit of git that has the same file;
+    ValueError for none of them. File and name, for as long as the context lasts."""
     head, _, tail = text.rpartition(":")
     for file, function in ((text, name), (head, tail)):
         if file.endswith(".py") and Path(file).is_file():

@@ -1,7 +1,5 @@
 """A compiled program of a GPU in words: its bracket, its tables, and what to change first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from kernels.figures.table import Paragraph, Table

@@ -1,7 +1,5 @@
 """Guard kernels in CI: fail when an estimate grows, or a rung is lost, against a baseline."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -60,7 +58,8 @@ def guard(
     timeout: float = 120.0,
     progress: Callable[[str], None] | None = None,
 ) -> Guarded:
-    """Estimate and prove the kernels of a baseline again, and compare.
+    """Estimate and prove the kernels of a baseline again, and compare; ValueError for a baseline
+    that cannot be read, or is not there and not to be written.
 
     Args:
         baseline: a JSON file; the files in it are named from its folder.
@@ -68,13 +67,9 @@ def guard(
             where there are none.
         update: write the baseline with what is found.
         percent: how much an estimate may grow.
-        chips: that are guarded; empty for those that each kernel names.
-        rungs: that are proven.
+        chips, rungs: that are guarded, those that each kernel names where empty, and proven.
         timeout: seconds for a compilation.
         progress: called with what is tried next.
-
-    Raises:
-        ValueError: for a baseline that cannot be read, or is not there and not to be written.
     """
     for rung in rungs:
         one_of("rung", rung, ALL)

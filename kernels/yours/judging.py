@@ -4,8 +4,6 @@ A kernel at its full size is compiled and weighed for each chip; at sizes that a
 interpreted and simulated. What a chip's compiler refuses on every chip is not run at all.
 """
 
-from __future__ import annotations
-
 import ast
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,13 +29,8 @@ UNTOLD = ("not done after", "want of memory", "ran out of memory")
 
 @dataclass(frozen=True)
 class Entry:
-    """A kernel of a file.
-
-    Args:
-        path: the file.
-        name: of the function that it marks with `kernels.proves`; "" of one in KernelBench's form.
-        reference: the file of its reference, in that form.
-    """
+    """A kernel of a file: `name` is the function that it marks with `kernels.proves`, "" of one in
+    KernelBench's form, and `reference` the file of its reference, in that form."""
 
     path: str
     name: str = ""
@@ -108,20 +101,12 @@ def judge_all(
     jobs: int = 1,
     sandbox: bool = False,
 ) -> Iterator[Judgement]:
-    """Judge kernels of files, several at a time, each in a process of its own.
+    """Judge kernels of files, as `entries` lists them, several at a time, each in a process of its
+    own; yields each verdict once it is there. ValueError for a wrong argument.
 
-    Args:
-        entries: as `entries` lists them.
-        chips, seed, timeout, memory: of each, as `judge` takes them.
-        mesh: in place of the files' own.
-        jobs: how many at a time.
-        sandbox: whether bubblewrap confines each: see `sandbox.walls`.
-
-    Yields:
-        Each verdict once it is there.
-
-    Raises:
-        ValueError: for a wrong argument.
+    `mesh` stands in place of the files' own, `jobs` is how many at a time, `sandbox` whether
+    bubblewrap confines each (see `sandbox.walls`); the rest as `judge`
+    takes it.
     """
     check(chips, timeout, memory)
     positive_int("jobs", jobs)
@@ -139,7 +124,8 @@ def judge_all(
 
 
 def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) -> list[Entry]:
-    """The kernels of files and folders.
+    """The kernels of files and folders, in the order of the paths, those of a folder by name;
+    ValueError for what is no such file, and for a reference that there is not.
 
     Args:
         paths: a file that marks kernels with `kernels.proves`, one in KernelBench's form, or a
@@ -147,12 +133,6 @@ def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) ->
         reference: the file or folder with the references, in KernelBench's form, under the same
             names. Without, a file's `ModelNew` is held against its own `Model`.
         sandbox: as `judge_all` takes it: a file that marks kernels runs to tell which.
-
-    Returns:
-        One a kernel, in the order of the paths, those of a folder by name.
-
-    Raises:
-        ValueError: for what is no such file, and for a reference that there is not.
     """
     listed: list[Entry] = []
     for text in paths:
@@ -184,15 +164,8 @@ def in_form(file: Path) -> bool:
 
 
 def shard(listed: Sequence[Entry], text: str) -> list[Entry]:
-    """Every N-th kernel, from the K-th on: what one machine of N judges.
-
-    Args:
-        listed: all of them.
-        text: "K/N", K from 1 to N.
-
-    Raises:
-        ValueError: for another text.
-    """
+    """Every N-th kernel of a list, from the K-th on, for "K/N" with K from 1 to N: what one machine
+    of N judges. ValueError for another text."""
     head, _, tail = text.partition("/")
     if not (head.isdigit() and tail.isdigit() and 1 <= int(head) <= int(tail)):
         fail("--shard", repr(text), "K/N, such as 3/8")
@@ -280,13 +253,9 @@ def _judged(
 
 
 def _decided(report: Report, name: str, faithful: bool, not_run: str) -> dict[str, Any]:
-    """What the interpreters say of a kernel: fields of OnChip, and notes.
-
-    Args:
-        report: of the values drawn, and of the file's own where it has some.
-        faithful: whether the smaller problem runs the very kernel of the full one, on fewer blocks.
-        not_run: why it was not run, where it was not.
-    """
+    """What the interpreters say of a kernel: fields of OnChip, and notes. `faithful` is whether the
+    smaller problem runs the very kernel of the full one, on fewer blocks; `not_run` why it was not
+    run."""
     failed = [r for r in report.findings if r.status == FAILED and r.rung != "load"]
     wrong = [r for r in failed if not any(words in r.message for words in UNTOLD)]
     ran = {r.kernel for r in report.findings if r.rung != "load"}

@@ -10,8 +10,6 @@ Each machine is a module with
 Importing one imports nothing heavy: the caller asks it for names, and a child does the work.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,11 +40,8 @@ class Asked:
 
 
 def returning(program: Any) -> Any:
-    """A program that was exported, as it is.
-
-    Raises:
-        ValueError: for one that returns nothing: all that it computes is left out.
-    """
+    """A program that was exported, as it is; ValueError for one that returns nothing: all that it
+    computes is left out."""
     if not jaxprs.outputs(program.jaxpr):
         fail("function", f"{program.name}, which returns no array", "one that returns its results")
     return program
@@ -59,10 +54,7 @@ def chips() -> dict[str, Any]:
 
 
 def machine(chip: str, option: str = "--chip") -> Any:
-    """The module of the machine that has a chip.
-
-    Raises:
-        ValueError: for a chip of none, with those there are.
-    """
+    """The module of the machine that has a chip; ValueError for a chip of none, with those there
+    are."""
     one_of(option, chip, chips())
     return chips()[chip]

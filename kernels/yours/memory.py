@@ -1,7 +1,5 @@
 """How much memory, and how large a file, a child may have, and what it says of too little."""
 
-from __future__ import annotations
-
 import os
 
 SHARE = 0.8  # of what is free when it starts: a kernel that wants more ends before others do
@@ -11,11 +9,8 @@ SIGNS = ("bad_alloc", "MemoryError", "RESOURCE_EXHAUSTED", "Out of memory")
 
 
 def limit(most: int | None = None) -> None:
-    """Limit this process, where the system can and nobody has limited it further.
-
-    Args:
-        most: bytes; a share of what is free by default.
-    """
+    """Limit this process to so many bytes, by default a share of what is free, where the system can
+    and nobody has limited it further."""
     try:
         import resource
 

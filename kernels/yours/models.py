@@ -41,13 +41,9 @@ TRIES = 16  # smaller sizes that are tried for each name
 
 @dataclasses.dataclass(frozen=True)
 class Small:
-    """A problem that a laptop bears.
-
-    Args:
-        declared: on drawn values, then on the file's own.
-        facts: "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very
-            one of the full problem, on fewer blocks.
-    """
+    """A problem that a laptop bears: declared on drawn values, then on the file's own. Its facts
+    are "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very one of
+    the full problem, on fewer blocks."""
 
     declared: list[Declared]
     facts: dict[str, Any]
@@ -71,23 +67,15 @@ class Sized:
 
 
 def full(path: str, reference: str) -> Full:
-    """The problem as its files have it.
-
-    Raises:
-        ValueError: for a file that is not in the form.
-        Exception: what the files themselves raise.
-    """
+    """The problem as its files have it; ValueError for a file that is not in the form, and what the
+    files themselves raise."""
     sized = _sized(path, reference, {})
     return Full(sized.function, sized.reference, sized.shapes, {})
 
 
 def small(path: str, reference: str) -> Small:
-    """The problem at sizes that this machine bears, with values to run it on.
-
-    Raises:
-        ValueError: for a file that is not in the form, and a problem that is too large and could
-            not be made smaller.
-    """
+    """The problem at sizes that this machine bears, with values to run it on; ValueError for a file
+    that is not in the form, and a problem that is too large and could not be made smaller."""
     sizes, faithful = _smaller(path, reference)
     sized = _sized(path, reference, sizes)
     name = Path(path).stem
@@ -192,11 +180,8 @@ def _weights(build: Any, init: Sequence[Any]) -> dict[str, Any]:
 def _drawn(
     weights: Mapping[str, Any], inputs: Sequence[Any], rng: np.random.Generator, free: bool
 ) -> tuple[Any, ...]:
-    """Weights and inputs, none of them zeros or all the same.
-
-    Args:
-        free: whether inputs take both signs; else they keep to the range of the file's own.
-    """
+    """Weights and inputs, none of them zeros or all the same; inputs take both signs if `free`,
+    else they keep to the range of the file's own."""
     return (
         {name: _weight(np.asarray(own), rng) for name, own in weights.items()},
         *[_input(own, rng, free) for own in inputs],
@@ -246,12 +231,8 @@ class _Traced:
     outside: bool  # whether index maps leave their arrays, or leave some unwritten
 
     def stands_for(self, whole: _Traced, same_body: bool) -> bool:
-        """Whether it has the kernels of the whole problem on fewer of the same blocks.
-
-        Args:
-            whole: at full size.
-            same_body: else a block may be shorter where it is as long as its array.
-        """
+        """Whether it has the kernels of the whole problem on fewer of the same blocks; without
+        same_body a block may be shorter where it is as long as its array."""
         if same_body and (self.blocks, self.bodies) != (whole.blocks, whole.bodies):
             return False
         if self.cut != whole.cut or self.outside:
@@ -287,11 +268,8 @@ def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
 
 
 def _smaller(path: str, reference: str) -> tuple[dict[str, int], bool]:
-    """Sizes in place of the file's, and whether the kernels' bodies stay what they are.
-
-    Raises:
-        ValueError: where the problem is too large to run, and cannot be made smaller.
-    """
+    """Sizes in place of the file's, and whether the kernels' bodies stay what they are; ValueError
+    where the problem is too large to run, and cannot be made smaller."""
     tree = ast.parse(Path(reference).read_text(encoding="utf-8"))
     named = _sizes(tree, {}).items()
     known = {name: size for name, size in named if size >= LEAST and not FIXED.search(name)}

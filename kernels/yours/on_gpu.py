@@ -19,11 +19,8 @@ def known() -> tuple[str, ...]:
 
 
 def ready() -> str:
-    """The version of its compiler: jaxlib's, whose plugin it is.
-
-    Raises:
-        kernels.optional.MissingPackage: where the plugin or one of NVIDIA's tools is missing.
-    """
+    """The version of its compiler, jaxlib's, whose plugin it is; kernels.optional.MissingPackage
+    where the plugin or one of NVIDIA's tools is missing."""
     from importlib.metadata import version
 
     from kernels.machines.gpu import toolchain

@@ -21,11 +21,7 @@ def known() -> tuple[str, ...]:
 
 
 def ready() -> str:
-    """The version of its compiler.
-
-    Raises:
-        kernels.optional.MissingPackage: where it is not installed.
-    """
+    """The version of its compiler; kernels.optional.MissingPackage where it is not installed."""
     from kernels.machines.tpu.pool import libtpu_version
 
     return libtpu_version()

@@ -111,15 +111,9 @@ def prove_file(
     progress: Callable[[str], None] | None = None,
     sandbox: bool = False,
 ) -> Report:
-    """Prove what a file marks with `kernels.proves`, in a child process.
-
-    Args:
-        mesh: in place of the file's own; the rest as `prove` takes it.
-        sandbox: whether bubblewrap confines the child: see `sandbox.walls`.
-
-    Raises:
-        ValueError: where the file cannot be loaded, or marks nothing of that name.
-    """
+    """Prove what a file marks with `kernels.proves`, in a child process; `mesh` stands in place of
+    the file's own, and `sandbox` asks for `sandbox.walls`. ValueError where the file cannot
+    be loaded, or marks nothing of that name."""
     _check(rungs, chips, timeout)
     with asking(timeout, sandbox=sandbox) as ask:
         question = {"path": path, "name": name, "mesh": mesh}
@@ -129,11 +123,8 @@ def prove_file(
 def declared_in(
     path: str, name: str = "", sandbox: bool = False
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """What a file marks with `kernels.proves`: the name of each kernel, and its chips.
-
-    Raises:
-        ValueError: where the file cannot be loaded, or marks nothing of that name.
-    """
+    """What a file marks with `kernels.proves`: the name of each kernel, and its chips; ValueError
+    where the file cannot be loaded, or marks nothing of that name."""
     with asking(TIMEOUT, sandbox=sandbox) as ask:
         kernels = _loaded(ask, {"path": path, "name": name})
     return [(kernel["name"], tuple(kernel.get("chips", ()))) for kernel in kernels]
@@ -197,17 +188,14 @@ class Lost(Exception):
 def asking(
     timeout: float, *, memory: int | None = None, whole: float = math.inf, sandbox: bool = False
 ) -> Iterator[Ask]:
-    """Answers from a child, which is started anew where it ended.
+    """Answers from a child, which is started anew where it ended: a function that asks one
+    question, and raises Lost where the child ended, and ValueError with what went wrong in it, in a
+    line.
 
     Args:
-        timeout: seconds for a question.
+        timeout, whole: seconds for a question, and for all together.
         memory: bytes that the child may have; a share of what is free where it is None.
-        whole: seconds for all questions together.
         sandbox: whether bubblewrap confines the child.
-
-    Returns:
-        A function that asks one question. It raises Lost where the child ended, and ValueError with
-        what went wrong in it, in a line.
     """
     from kernels.machines.child import Child, ChildDied, ChildError, ChildLate, python
 

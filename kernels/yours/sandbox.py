@@ -1,7 +1,5 @@
 """Walls around the child that runs a stranger's file: those of bubblewrap, on Linux."""
 
-from __future__ import annotations
-
 import functools
 import os
 import sys

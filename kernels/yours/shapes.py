@@ -1,7 +1,5 @@
 """Arguments on a command line: "bf16[4096,4096] f32[128] k=3"."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Sequence
@@ -21,19 +19,12 @@ _NAMED = re.compile(r"([A-Za-z_]\w*)=(.*)$", re.S)
 
 
 def arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
-    """Read the arguments of a function.
+    """Read the positional and the named arguments of a function; ValueError for what cannot be
+    read, with the form that can.
 
-    Args:
-        text: separated by spaces. "DTYPE[SIZES]" is an array, "DTYPE[SIZES]=VALUES" one whose
-            values matter, as those that a grid or a loop depends on; anything else is a Python
-            literal. "NAME=" before it makes a keyword argument of it.
-
-    Returns:
-        The positional arguments, and the named ones; arrays as jax.ShapeDtypeStruct, or as NumPy
-        arrays where their values are given.
-
-    Raises:
-        ValueError: for what cannot be read, with the form that can.
+    In the text, separated by spaces, "DTYPE[SIZES]" is an array, a jax.ShapeDtypeStruct,
+    "DTYPE[SIZES]=VALUES" one whose values matter, a NumPy array, as those that a grid or a loop
+    depends on; anything else is a Python literal. "NAME=" before it makes a keyword argument of it.
     """
     positional: list[Any] = []
     named: dict[str, Any] = {}
@@ -87,11 +78,7 @@ def _value(text: str, word: str) -> Any:
 
 
 def literal(text: str, word: str, option: str = "--over", form: str = "Python literals") -> Any:
-    """A Python literal.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """A Python literal; ValueError for anything else."""
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
@@ -99,17 +86,8 @@ def literal(text: str, word: str, option: str = "--over", form: str = "Python li
 
 
 def mesh_of(text: str) -> dict[str, int] | None:
-    """Read the axes and sizes of a mesh.
-
-    Args:
-        text: "AXIS=SIZE", or several with commas between.
-
-    Returns:
-        Axis name → size; None for an empty text.
-
-    Raises:
-        ValueError: for another form, and for an axis that stands twice.
-    """
+    """Axis name → size of "AXIS=SIZE", or several with commas between; None for an empty text,
+    ValueError for another form, and for an axis that stands twice."""
     mesh: dict[str, int] = {}
     for word in text.replace(" ", "").split(",") if text else ():
         axis, _, size = word.partition("=")
@@ -120,17 +98,9 @@ def mesh_of(text: str) -> dict[str, int] | None:
 
 
 def trips_of(texts: Sequence[str]) -> dict[str, int]:
-    """Read how often what data decides runs.
-
-    Args:
-        texts: "N" for all, "KERNEL=N", or "FILE:LINE=N" of a loop, each.
-
-    Returns:
-        What stands before "=", or "", → the number.
-
-    Raises:
-        ValueError: for another form, and for what stands twice.
-    """
+    """How often what data decides runs: "N" for all, "KERNEL=N", or "FILE:LINE=N" of a loop, each;
+    what stands before "=", or "", → the number. ValueError for another form, and for what stands
+    twice."""
     trips: dict[str, int] = {}
     for text in texts:
         name, _, count = text.rpartition("=")

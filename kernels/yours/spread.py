@@ -1,7 +1,5 @@
 """How a function that each of several devices calls is spread over them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +13,9 @@ SPECS = "a jax.sharding.PartitionSpec for each, or one for all, as jax.shard_map
 
 @dataclass(frozen=True)
 class Devices:
-    """How arrays are cut over a mesh.
-
-    Args:
-        mesh: axis name → size.
-        in_specs, out_specs: trees of jax.sharding.PartitionSpec, or prefixes of such trees.
-
-    Raises:
-        ValueError: for a mesh of no devices, and for specs that are none or name no axis of it.
-    """
+    """How arrays are cut over a mesh, axis name → size, by trees of jax.sharding.PartitionSpec, or
+    prefixes of such trees. ValueError for a mesh of no devices, and for specs that are none or name
+    no axis of it."""
 
     mesh: Mapping[str, int]
     in_specs: Any
@@ -48,11 +40,8 @@ class Devices:
         return f"{math.prod(self.mesh.values())} devices ({sizes})"
 
     def specs(self, argument: str, values: Any) -> list[Any]:
-        """The spec of each leaf of the arguments ("in_specs") or results ("out_specs").
-
-        Raises:
-            ValueError: where the specs are no prefix of that tree, or do not cut an array evenly.
-        """
+        """The spec of each leaf of the arguments ("in_specs") or results ("out_specs"); ValueError
+        where the specs are no prefix of that tree, or do not cut an array evenly."""
         import jax
 
         prefix = getattr(self, argument)

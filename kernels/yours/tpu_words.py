@@ -1,7 +1,5 @@
 """An estimated program of a TPU in words: what binds it, its tables, and what to change first."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

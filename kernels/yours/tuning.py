@@ -1,7 +1,5 @@
 """Rank the keyword arguments of a function that somebody brought, by estimate, in children."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -33,14 +31,8 @@ class Tuned:
 
 
 def tunings(over: Sequence[str]) -> list[dict[str, Any]]:
-    """Every combination of what may be tried.
-
-    Args:
-        over: "NAME=LOW..HIGH" each, in powers of two times LOW, or "NAME=A,B,C".
-
-    Raises:
-        ValueError: for another form, an empty range, or a name that stands twice.
-    """
+    """Every combination of what may be tried, "NAME=LOW..HIGH" each, in powers of two times LOW, or
+    "NAME=A,B,C"; ValueError for another form, an empty range, or a name that stands twice."""
     form = '"NAME=LOW..HIGH", such as bm=128..2048, or "NAME=A,B,C"'
     choices: dict[str, list[Any]] = {}
     for text in over:
@@ -73,11 +65,8 @@ def tune_file(
     fresh: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuned:
-    """Estimate a function of a file with each combination of keyword arguments, and rank them.
-
-    Raises:
-        ValueError: for a wrong argument, and where the file cannot be loaded.
-    """
+    """Estimate a function of a file with each combination of keyword arguments, and rank them;
+    ValueError for a wrong argument, and where the file cannot be loaded."""
     one_of("--chip", chip, CHIPS)
     everything = tunings(over)
     middle = [len(everything) // 2 + (i + 1) // 2 * (-1) ** i for i in range(2 * len(everything))]

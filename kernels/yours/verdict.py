@@ -1,7 +1,5 @@
 """What judging a kernel found: a verdict for each chip, in words and as a line of JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any

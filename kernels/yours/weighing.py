@@ -1,8 +1,6 @@
 """A program at its full size, which no laptop runs: whether a chip's compiler takes it, whether it
 fits, and what it would take beside XLA's program of the reference. In a child."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,32 +15,20 @@ PROFILE_SECONDS = 5.0  # that the static profile of one program may take
 
 @dataclass(frozen=True)
 class Full:
-    """A function and its reference at full size.
-
-    Args:
-        args, named: trees of arrays or jax.ShapeDtypeStruct, and what is neither.
-        spread: how they are cut, where the function is what each of several devices calls.
-    """
+    """A function and its reference at full size."""
 
     function: Callable[..., Any]
     reference: Callable[..., Any]
+    # args, named: trees of arrays or jax.ShapeDtypeStruct, and what is neither.
     args: tuple[Any, ...]
     named: dict[str, Any]
+    # How they are cut, where the function is what each of several devices calls.
     spread: Devices | None = None
 
 
 def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[dict[str, Any]]:
-    """Compile and estimate it for each chip.
-
-    Args:
-        full: what to weigh.
-        name: of the kernel.
-        chips: TPUs.
-        timeout: seconds for a compilation.
-
-    Returns:
-        For each chip the fields of a verdict.OnChip; "verdict" is there where it is decided.
-    """
+    """Compile and estimate a kernel of that name for each TPU of `chips`, `timeout` seconds at most
+    each: for each the fields of a verdict.OnChip; "verdict" is there where it is decided."""
     from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.estimate import estimate_all
     from kernels.machines.tpu.pool import TpuProgram, compile_all

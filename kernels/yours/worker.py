@@ -3,8 +3,6 @@
 A kernel that hangs, aborts or eats the memory ends this process and nothing else.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

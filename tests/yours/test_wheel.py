@@ -56,7 +56,8 @@ def source():
 def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "kernels/py.typed" in names
-    assert any(name.endswith("players/base.js") for name in names)
+    for data in ("players/base.js", "gpu/chips.csv", "tpu/refusals.csv", "taichi/driver.c"):
+        assert any(name.endswith(data) for name in names), data
     assert not {name.split("/")[0] for name in names if not name.startswith("kernels")}
 
 

@@ -1,8 +1,10 @@
-"""Wrong rings: one gather by remote DMA, in one direction, with a fault of each kind."""
+"""Wrong rings: one gather by remote DMA, in one direction, with a fault of each kind, and a sum."""
 
 import functools
+from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -67,7 +69,8 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
                 pltpu.make_async_copy(x_ref, slots_ref.at[then], arrived.at[now]).wait()
             elif wrong != "no_wait":
                 hop.wait_recv()
-            copy(slots_ref.at[then], o_ref.at[lax.rem(me + n - step - 1, n)])
+            whose = lax.rem(me - step - 1 + (wrong != "negative") * n, n)
+            copy(slots_ref.at[then], o_ref.at[whose])
 
     gathered = pl.pallas_call(
         body,
@@ -85,6 +88,47 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
         interpret=interpret,
     )(x)
     return gathered.reshape(n * rows, columns)
+
+
+def ring_sum(x, axis_name, *, interpret, repaired=False):
+    """[devices · rows, columns] of each → the sum of this device's rows, which travels to the
+    right; in float32 when repaired."""
+    n, dtype = lax.axis_size(axis_name), jnp.float32 if repaired else jnp.bfloat16
+    rows, columns = x.shape[0] // n, x.shape[1]
+
+    def body(x_ref, o_ref, sums_ref, sent, arrived):
+        # x_ref [n, rows, columns], sums_ref [n, rows, columns]: a place for each step
+        me = lax.axis_index(axis_name)
+        left, right = lax.rem(me + n - 1, n), lax.rem(me + 1, n)
+        barrier = pltpu.get_barrier_semaphore()
+        for neighbour in (left, right):
+            pl.semaphore_signal(barrier, 1, device_id=neighbour, device_id_type=MESH)
+        pl.semaphore_wait(barrier, 2)
+        sums_ref[0] = x_ref[left].astype(dtype)
+        for step in range(n - 1):
+            hop = pltpu.make_async_remote_copy(
+                src_ref=sums_ref.at[step],
+                dst_ref=sums_ref.at[step + 1],
+                send_sem=sent.at[step],
+                recv_sem=arrived.at[step],
+                device_id=right,
+                device_id_type=MESH,
+            )
+            hop.start()
+            hop.wait()
+            sums_ref[step + 1] += x_ref[lax.rem(me + 2 * n - step - 2, n)].astype(dtype)
+        o_ref[...] = sums_ref[n - 1].astype(o_ref.dtype)
+
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((rows, columns), x.dtype),
+        scratch_shapes=[
+            pltpu.VMEM((n, rows, columns), dtype),
+            *[pltpu.SemaphoreType.DMA((n - 1,))] * 2,
+        ],
+        compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
+        interpret=interpret,
+    )(x.reshape(n, rows, columns))
 
 
 def _ring(fault, title, caught_by, says, cause, lesson, workload=FOUR):
@@ -109,22 +153,22 @@ ring_with_half_a_barrier = _ring(
     "before device",
     "a device hears that its left neighbour has entered the kernel, and writes into its right one, "
     "which may still use that memory for something else",
-    "who sends has to hear from who receives; signal both neighbours, and wait for both",
+    "a sender has to hear from its receiver; signal both neighbours, and wait for both",
 )
 ring_without_wait = _ring(
     "no_wait",
     "a message that nobody waits for",
     "simulate",
     "never waited for|nobody waits for",
-    "what arrived is read before it is known to have arrived; mostly it has",
-    "who receives waits for the receiving semaphore, beside the sender's own wait",
+    "the receiver reads before it knows that the message is there; mostly it is",
+    "a device waits twice: for its own message to leave, and for the one that it receives",
 )
 ring_with_reused_slot = _ring(
     "reused_slot",
     "a slot written again while it is sent on",
     "simulate",
     "race",
-    "a fast neighbour is two steps ahead, and its message overwrites what was not sent on yet",
+    "a fast neighbour is two steps ahead, and its message overwrites what hasn't been sent on yet",
     "two slots need a semaphore back to the sender that says which is free",
 )
 ring_wrong_semaphore = _ring(
@@ -133,7 +177,8 @@ ring_wrong_semaphore = _ring(
     "interpret",
     "deadlock",
     "the message raises one semaphore and the receiver waits for the other one of the pair",
-    "who waits names the slot that the sender's recv_sem names; a cycle of waits is a deadlock",
+    "the receiver waits for the semaphore that the sender names as recv_sem; a cycle of waits is a "
+    "deadlock",
 )
 ring_wrong_wrap = _ring(
     "wrap",
@@ -148,8 +193,28 @@ ring_collective_id_twice = _ring(
     "a collective_id used twice",
     "simulate",
     "race",
-    "every step meets at the same barrier: a fast neighbour's signal of the next step passes for "
-    "that of the slow one, whose slot is then written while it is sent on",
+    "every step meets at the same barrier: a fast neighbour's signal of the next step is taken for "
+    "one of the slow neighbour, whose slot is then overwritten while it is being sent on",
     "a barrier of neighbours serves once; what comes after it needs a semaphore for each neighbour",
     SIX,
+)
+ring_negative_block = _ring(
+    "negative",
+    "a block's number below zero",
+    "interpret",
+    "AssertionError",
+    "lax.rem(-1, n) is -1, so what came across the ring's end is written before the result",
+    "lax.rem takes the sign of its first argument: add n before",
+)
+ring_rounded_sums = Bug(
+    IN_LESSONS_MESH.spread(ring_sum),
+    title="sums that travel in bfloat16",
+    operator="reduce_scatter",
+    caught_by="interpret",
+    says="off",
+    cause="the sum is rounded to 8 bits on its way to every device but the first",
+    lesson="with bfloat16 it hides below the rounding of the result: prove each dtype by itself",
+    workloads=(replace(FOUR, name="bf16", dtype="bfloat16"), FOUR),
+    backend=IN_LESSONS_MESH,
+    shown=ring_sum,
 )

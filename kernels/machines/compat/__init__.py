@@ -5,8 +5,6 @@ there; whoever needs a private thing writes such a function here, and a test fin
 else. Importing this imports nothing heavy.
 """
 
-from __future__ import annotations
-
 import warnings
 from importlib.metadata import PackageNotFoundError, version
 

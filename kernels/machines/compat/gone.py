@@ -1,31 +1,14 @@
 """Names of JAX that are gone, and what a kernel writes instead; a text is read, and not run."""
 
-from __future__ import annotations
-
 import ast
+import csv
 import importlib
 from dataclasses import dataclass
+from pathlib import Path
 
-_PALLAS, _TPU = "jax.experimental.pallas", "jax.experimental.pallas.tpu"
 # A name that is gone → what stands in its place; book/version_bridge.md shows both in use.
-INSTEAD = {
-    f"{_PALLAS}.load": "x_ref[...], with pl.ds for a slice",
-    f"{_PALLAS}.store": "x_ref[...] = x, with pl.ds for a slice",
-    f"{_PALLAS}.swap": "old, x_ref[...] = x_ref[...], new",
-    f"{_PALLAS}.atomic_add": "nothing: the programs of a TPU's grid run in order",
-    f"{_PALLAS}.Unblocked": "pl.Element(size) in the block shape",
-    f"{_TPU}.ANY": "pl.ANY, or pltpu.HBM",
-    f"{_TPU}.TPUCompilerParams": "pltpu.CompilerParams",
-    f"{_TPU}.TPUInterpretParams": "pltpu.InterpretParams",
-    f"{_TPU}.TPUMemorySpace": "pltpu.SMEM, pltpu.VMEM and the rest of pltpu.MemorySpace",
-    f"{_TPU}.repeat": "jnp.tile",
-    f"{_TPU}.run_scoped": "pl.run_scoped",
-    "jax.tree_map": "jax.tree.map",
-    "jax.pjit": "jax.jit, with in_shardings and out_shardings",
-    "jax.xla_computation": "jax.jit(f).lower(x).as_text('hlo')",
-    "jax.core.get_aval": "jax.typeof",
-    "jax.random.KeyArray": "jax.Array",
-}
+with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _rows:
+    INSTEAD = {row["name"]: row["instead"] for row in csv.DictReader(_rows)}
 
 
 @dataclass(frozen=True)
@@ -38,14 +21,8 @@ class Gone:
 
 
 def gone(text: str) -> list[Gone]:
-    """The names of JAX in a Python text that the installed JAX has not, each once.
-
-    Args:
-        text: of a file.
-
-    Returns:
-        In order of their lines; none of a text that is no Python.
-    """
+    """The names of JAX in a Python text that the installed JAX has not, each once, in order of
+    their lines; none of a text that is no Python."""
     try:
         tree = ast.parse(text)
     except SyntaxError:

@@ -13,8 +13,6 @@ Private: `shared_memory` and `interpret_pallas_call` of `jax._src.pallas.mosaic.
 object, and cores are named by pairs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import random
@@ -200,10 +198,8 @@ def _line(source_info: Any) -> str:
 @contextlib.contextmanager
 def turns(seed: int | None) -> Iterator[list[str]]:
     """Within it simulated devices take turns as a seed draws; the list gets the first failure.
-
     Patches methods of SharedMemory and Semaphore, which are looked up while a kernel runs: what was
-    traced once runs in every order.
-    """
+    traced once runs in every order."""
     from jax._src import dispatch
     from jax._src.pallas.mosaic.interpret import shared_memory, vector_clock
 

@@ -4,8 +4,6 @@ Private: `jax._src.pallas.mosaic.interpret` and the loggers of `jax._src`. Seen 
 0.12.0.1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
@@ -33,10 +31,8 @@ def parameters(**options: Any) -> Any:
 
 
 def going_on(kind: Any, options: dict[str, Any]) -> Any:
-    """kind(**options) that goes on after a race, and reports every one.
-
-    Up to 0.11 a race was printed; 0.12 raises at the first unless `on_race="warn"`.
-    """
+    """kind(**options) that goes on after a race, and reports every one. Up to 0.11 a race was
+    printed; 0.12 raises at the first unless `on_race="warn"`."""
     import dataclasses
 
     known = any(option.name == "on_race" for option in dataclasses.fields(kind))
@@ -46,10 +42,8 @@ def going_on(kind: Any, options: dict[str, Any]) -> Any:
 @contextlib.contextmanager
 def forced(params: Any) -> Iterator[None]:
     """Within it every pallas_call and core_map that is traced is interpreted so, whatever it says.
-
     pltpu.force_tpu_interpret_mode, which takes `True` as well: JAX's plain interpreter. Its setting
-    is part of the key of jax.jit, so nothing traced within is met outside.
-    """
+    is part of the key of jax.jit, so nothing traced within is met outside."""
     from jax.experimental.pallas import tpu as pltpu
 
     with pltpu.force_tpu_interpret_mode(params), as_a_chip(), jax_views.taught():
@@ -90,10 +84,8 @@ def races() -> Iterator[list[str]]:
 @contextlib.contextmanager
 def silent() -> Iterator[Callable[[], str]]:
     """Within it nothing of a race is printed or logged; what it gives says what would have been.
-
     JAX up to 0.11 prints a report; 0.12 logs a read's to race_detection_state's logger, and a
-    write's to the root logger.
-    """
+    write's to the root logger."""
     reports: list[str] = []
 
     def keep(record: logging.LogRecord) -> bool:
@@ -153,10 +145,8 @@ def last_words(error: BaseException) -> str:
 
 
 def is_its_own(error: BaseException | None) -> bool:
-    """Whether an exception is a gap of JAX's interpreters, and not a fault of the kernel.
-
-    What they refuse of a kernel, such as a read outside a buffer, they say in other exceptions.
-    """
+    """Whether an exception is a gap of JAX's interpreters, and not a fault of the kernel. What they
+    refuse of a kernel, such as a read outside a buffer, they say in other exceptions."""
     gaps = ("AttributeError", "NotImplementedError", "AssertionError", "KeyError")
     inside = ("pallas/mosaic/interpret/", "state/discharge.py", "pallas/hlo_interpreter.py")
     if error is None:
@@ -179,10 +169,8 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def compiled_once() -> Iterator[None]:
-    """Let the second core run what was compiled for the first: JAX compiles it for each again.
-
-    For small kernels compiling costs more than running. Patches `thread_map._run_jaxpr`.
-    """
+    """Let the second core run what was compiled for the first: JAX compiles it for each again. For
+    small kernels compiling costs more than running. Patches `thread_map._run_jaxpr`."""
     import jax
     from jax._src.pallas.mosaic.interpret import thread_map
 

@@ -7,8 +7,6 @@ Private: all of that, `jax._src.lib.tpu`, `jax._src.interpreters.mlir`, `jaxlib.
 `jaxlib.triton`. Seen in JAX 0.10.2, 0.11.2 and 0.12.0.1.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ Private: `jax._src.pallas.mosaic_gpu.interpret`, and `TransposeTransform` of `ja
 in JAX 0.10.2 and 0.12.0.1, which knows transposed operands itself.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect
@@ -34,12 +32,8 @@ def parameters(**options: Any) -> Any:
 
 @contextlib.contextmanager
 def machine(params: Any, patience: float) -> Iterator[list[str]]:
-    """Within it every kernel of Mosaic GPU that is traced is simulated; the list gets the races.
-
-    Args:
-        params: as `parameters` makes them.
-        patience: seconds that a thread waits at a barrier before it gives up.
-    """
+    """Within it every kernel of Mosaic GPU that is traced is simulated, as `parameters` says; a
+    thread waits at a barrier for `patience` seconds at most. The list gets the races."""
     global _patience
     from jax._src.pallas.mosaic_gpu.interpret import interpret_pallas_call as interpreter
     from jax._src.pallas.mosaic_gpu.interpret.params import force_gpu_interpret_mode

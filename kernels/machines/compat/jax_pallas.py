@@ -6,8 +6,6 @@ GridMapping and BlockMapping, `AbstractRef.inner_aval` and `.memory_space`, `Deb
 All were seen in JAX 0.10.2 and 0.12.0.1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,15 +44,8 @@ class Block:
     def indices(
         self, grid: tuple[int, ...], scalars: Sequence[np.ndarray | None] = ()
     ) -> np.ndarray | None:
-        """What the index map gives at every grid point, in grid order.
-
-        Args:
-            grid: Programs in each dimension.
-            scalars: The prefetched ones, None for one that is not known.
-
-        Returns:
-            int [programs, rank]; None where the map reads prefetched scalars that are not known.
-        """
+        """What the index map gives at every grid point, in grid order: int [programs, rank]; None
+        where it reads prefetched scalars that are not known."""
         import jax
         import jax.numpy as jnp
 
@@ -297,22 +288,19 @@ def rebuilt(
     toggles: Sequence[Sequence[bool] | None] | None = None,
     share: float = 1.0,
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """The same kernel in a pallas_call on another grid, and over other arrays.
+    """A function that makes the same kernel's pallas_call on another grid of as many dimensions,
+    and over other arrays, and the shapes that it takes.
 
     Args:
-        equation: The pallas_call.
-        grid: The new grid, of as many dimensions.
-        replaced: For each block None, or the shape of a new array whose last dimensions are the
+        equation, grid: the pallas_call, and the new grid.
+        replaced: for each block None, or the shape of a new array whose last dimensions are the
             block's own, the ones before them squeezed, and a function from the indices that the
             old map gives to those of the new array.
         tables: id of an equation → for each program what it shall give if it reads a scalar, which
             branch it shall take, or how far it shall count.
-        toggles: For each block None, or for each program whether it moves to another block than
+        toggles: for each block None, or for each program whether it moves to another block than
             the program before; the block's index map then reads no scalars any more.
-        share: Of the rounds of the kernel's outermost loops of known length, how many are left.
-
-    Returns:
-        A function that makes the call, and the shapes that it takes.
+        share: of the rounds of the kernel's outermost loops of known length, how many are left.
     """
     import jax
 
@@ -366,10 +354,8 @@ def _looked_up(grid: tuple[int, ...], ids: Sequence[Any], values: Any) -> Any:
 
 
 def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
-    """The block mapping that goes back and forth between two blocks, and moves when it shall.
-
-    The compiler's profile reads zeros where an index map reads prefetched scalars.
-    """
+    """The block mapping that goes back and forth between two blocks, and moves when it shall. The
+    compiler's profile reads zeros where an index map reads prefetched scalars."""
     import jax
     import jax.numpy as jnp
 
@@ -396,10 +382,8 @@ def _toggling(block: Any, grid: tuple[int, ...], moves: Sequence[bool]) -> Any:
 def _specialised(
     jaxpr: Any, mapping: Any, tables: Mapping[int, Sequence[float]], share: float
 ) -> Any:
-    """A kernel whose scalars are computed where it read them, and with fewer rounds of its loops.
-
-    tables, share: as of rebuilt.
-    """
+    """A kernel whose scalars are computed where it read them, and with fewer rounds of its loops:
+    `tables` and `share` are those of rebuilt."""
     import jax
     from jax.experimental import pallas as pl
 

@@ -8,8 +8,6 @@ that float32 holds.
 Private: the lowering rules of `jax.interpreters.mlir`. Seen in JAX 0.10.2 and 0.12.0.1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
@@ -24,11 +22,8 @@ FRACTION = {TPU: 7, GPU: 10}  # bits that a multiplier keeps of a factor's
 
 @contextlib.contextmanager
 def multiplying(machine: str) -> Iterator[None]:
-    """Within it the CPU multiplies as a TPU or a GPU does; of several the outermost holds.
-
-    Args:
-        machine: TPU, GPU or WHOLE, which rounds no factor.
-    """
+    """Within it the CPU multiplies as a TPU or a GPU does, or with WHOLE rounds no factor; of
+    several the outermost holds."""
     from jax.extend import core
     from jax.interpreters import mlir
 

@@ -4,8 +4,6 @@ Private: the trees in the parameters of `get`, `swap`, `addupdate` and `dma_star
 Slice, the transforms of a ref, AbstractRef, `run_scoped`. Seen in JAX 0.10.2 and 0.12.0.1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@ Private: get, store, swap and the shared memory of `jax._src.pallas.mosaic.inter
 ReshapeTransform. Seen in JAX 0.10.2 and 0.12.0.1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -75,14 +73,12 @@ def _is_view(step: Any) -> bool:
 
 
 def places(shape: tuple[int, ...], steps: Sequence[Any]) -> np.ndarray:
-    """Where in memory of this shape each element of a part lies.
+    """Where in memory of this shape each element of a part lies: of the part's shape, places in the
+    memory, counted row by row.
 
     Args:
         shape: of the memory.
         steps: indexers and views, one after another.
-
-    Returns:
-        Of the part's shape: places in the memory, counted row by row.
 
     Raises:
         IndexError: the part is not all within its view.
@@ -123,16 +119,9 @@ def _along(index: Any) -> np.ndarray:
 def boxes(
     part: np.ndarray, shape: tuple[int, ...], by_row: bool = False
 ) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """A part of memory as boxes of it.
-
-    Args:
-        part: its places, as `places` has them.
-        shape: of the memory.
-        by_row: whether each row of the part is to be boxes of its own.
-
-    Returns:
-        For each box the index of its elements in the part, and an indexer of the memory.
-    """
+    """A part of memory, its places as `places` has them, as boxes of it, or with by_row each row as
+    boxes of its own: of each box the index of its elements in the part, and an indexer of the
+    memory."""
     from jax._src.state import indexing
 
     lines = [np.unique(line) for line in np.unravel_index(part, shape)]

@@ -5,8 +5,6 @@ JAX promises nothing of these: `Jaxpr.eqns`, `JaxprEqn.params` and the names in 
 A ClosedJaxpr is a Jaxpr since 0.12, which keeps `.jaxpr` "until its uses are gone".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -66,15 +64,8 @@ def operation(equation: Any) -> str:
 
 def passes_of(precision: Any, dtypes: Sequence[str]) -> int:
     """How often a TPU's MXU multiplies for a product that takes float32 factors: once at default
-    precision, and then it takes bfloat16 of them; 3 times at high and 6 at the highest.
-
-    Args:
-        precision: as JAX has it, of both factors or of each.
-        dtypes: of the factors.
-
-    Returns:
-        0 for a product without float32 factors, and where an algorithm is asked for by name.
-    """
+    precision, and then it takes bfloat16 of them; 3 times at high and 6 at the highest. 0 for a
+    product without float32 factors, and where an algorithm is asked for by name."""
     import jax
 
     known: dict[Any, int] = {None: 1, **{jax.lax.Precision(i): n for i, n in enumerate((1, 3, 6))}}
@@ -172,12 +163,9 @@ def _bodies(equation: Any) -> list[Any]:
 
 
 def handed_inside(equation: Any) -> Iterator[tuple[Any, list[int | None]]]:
-    """The jaxprs that an equation runs otherwise: loops, branches, and what else there is.
-
-    Yields:
-        The jaxpr, and for each of its inputs the number of the operand that it stays, None for one
-        that changes from round to round or is not followed.
-    """
+    """The jaxprs that an equation runs otherwise: loops, branches, and what else there is. With
+    each, for each of its inputs the number of the operand that it stays, None for one that changes
+    from round to round or is not followed."""
     name = operation(equation)
     if name == "cond":
         for branch in branches(equation):
@@ -223,8 +211,6 @@ def interpret(
     """What a closed jaxpr gives, as a rule has its equations; calls of others are gone through.
 
     Args:
-        jaxpr: closed.
-        values: of its inputs.
         rule: of an equation and what it reads → what it gives.
         lift: what a constant or a literal is to the rule.
     """
@@ -366,15 +352,9 @@ def output_features(equation: Any) -> int:
 
 
 def evaluate(equation: Any, values: Sequence[np.ndarray]) -> np.ndarray | None:
-    """What one equation on scalars gives, for many values of them at once.
-
-    Args:
-        equation: Of scalars, with one scalar result.
-        values: Of each of its operands: [n] or [1] each.
-
-    Returns:
-        [n]; None where JAX does not evaluate it, which is said as a Changed warning.
-    """
+    """What one equation on scalars, with one scalar result, gives for many values of its operands
+    at once, [n] or [1] each: [n], or None where JAX does not evaluate it, which is said as a
+    Changed warning."""
     import jax
     import jax.numpy as jnp
 

@@ -5,8 +5,6 @@ change any of them; each reader here then returns nothing, and the callers say w
 to. What is written down here was seen with libtpu 0.0.42.1.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterator
@@ -56,13 +54,9 @@ def names(purposes: Collection[str]) -> set[str]:
 def environment(
     folder: Path, purposes: Collection[str], dropped: Collection[str] = ()
 ) -> dict[str, str]:
-    """The variables that make libtpu compile without a TPU and dump for `purposes` into `folder`.
-
-    Args:
-        folder: exists, and is the caller's to read and remove.
-        purposes: of "schedule" and "profile".
-        dropped: flags that this libtpu is known not to have.
-    """
+    """The variables that make libtpu compile without a TPU and dump for `purposes`, of "schedule"
+    and "profile", into a folder that exists; `dropped` are flags that this libtpu is known not to
+    have."""
     flags = [
         "--" + flag.format(folder)
         for purpose in purposes
@@ -107,9 +101,7 @@ def profile_abort(stderr: str) -> str | None:
 
 def profiled_cycles(backend_config: dict) -> int | None:
     """The static profile's cycles in an HLO instruction's backend_config; None where it has none.
-
-    The profile gives 0 for a DMA that it cannot follow, which is none too.
-    """
+    The profile gives 0 for a DMA that it cannot follow, which is none too."""
     cycles = int(backend_config.get("bundle_analysis_data", {}).get("estimated_cycles", 0))
     return cycles if cycles > 0 else None
 
@@ -129,10 +121,8 @@ def classic_cycles(backend_config: object) -> int | None:
 
 def windows(backend_config: dict) -> dict[str, int]:
     """Elements of the blocks that XLA's matmul takes at a time: of its left operand, "input", its
-    right one, "kernel", and its "output"; empty where the backend_config does not say.
-
-    It counts in register tiles of 8 × 128, whatever the dtype.
-    """
+    right one, "kernel", and its "output"; empty where the backend_config does not say. It counts in
+    register tiles of 8 × 128, whatever the dtype."""
     config = backend_config.get("window_config", {})
     elements = {}
     for name in ("input", "kernel", "output"):
@@ -143,10 +133,8 @@ def windows(backend_config: dict) -> dict[str, int]:
 
 
 def bounds(backend_config: dict) -> tuple[int, ...]:
-    """How many windows XLA's own fusion cuts its arrays into, a number for each of its loops.
-
-    Of a plain matmul: columns of the result, rows of it, and what is summed; () where it does not
-    say.
+    """How many windows XLA's own fusion cuts its arrays into, a number for each of its loops. Of a
+    plain matmul: columns of the result, rows of it, and what is summed; () where it does not say.
     """
     counts = backend_config.get("window_config", {}).get("iteration_bounds", ())
     return tuple(max(int(b), 1) for b in counts)
@@ -171,20 +159,14 @@ def scoped_vmem_bytes(backend_config: dict) -> int | None:
 
 @dataclass(frozen=True)
 class Bundle:
-    """One VLIW instruction bundle: what the units of the core do in the same cycle.
+    """One VLIW instruction bundle: what the units of the core do in the same cycle."""
 
-    Args:
-        address: its place in the program.
-        mark: LH loop header, LB first bundle of a loop body, LE loop exit, PB and PF predicated
-            body and its fallthrough, CT another target of a jump, or "".
-        depth: how many loops it stands in.
-        operations: one text each.
-    """
-
-    address: int
+    address: int  # its place in the program
+    # LH loop header, LB first bundle of a loop body, LE loop exit, PB and PF predicated body and
+    # its fallthrough, CT another target of a jump, or "".
     mark: str
-    depth: int
-    operations: tuple[str, ...] = field(repr=False)
+    depth: int  # how many loops it stands in
+    operations: tuple[str, ...] = field(repr=False)  # one text each
 
 
 @dataclass(frozen=True)
@@ -200,10 +182,8 @@ class ByHand:
 
 def by_hand(bundles: Collection[Bundle]) -> ByHand | None:
     """Of a gather by XLA, what a round of its loop does; None of a program that is built otherwise.
-
     It is read off the descriptions of the copies: an element's bytes, and how many of them a window
-    holds. A row of a tiled array is fetched with those that share its words.
-    """
+    holds. A row of a tiled array is fetched with those that share its words."""
     inside = [bundle for bundle in bundles if bundle.depth]
     moved: dict[str, list[tuple[int, int]]] = {"hbm_to_vmem": [], "vmem_to_hbm": []}
     waits = []

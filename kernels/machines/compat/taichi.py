@@ -3,8 +3,6 @@
 Seen in taichi 1.7.4, and in quadrants 1.3.3 and 1.4.0.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from kernels.machines.compat import changed

@@ -1,7 +1,5 @@
 """tokamax, whose splash attention is called at blocks that its public functions do not take."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -11,19 +9,14 @@ from kernels.machines import optional
 def splash_attention(
     n: int, m: int, *, causal: bool, interpret: bool, **blocks: Any
 ) -> Callable[..., Any]:
-    """Its splash attention by itself, with a gradient; seen in 0.0.12.
+    """Its splash attention by itself, with a gradient, as a function of q [H, N, D], k and v [H, M,
+    D], which scales nothing; seen in 0.0.12. MissingPackage where tokamax is not installed.
 
     Args:
         n, m: queries and keys, multiples of 128.
         causal: query i sees the keys 0 to i.
         interpret: by Pallas's plain interpreter.
         blocks: fields of its SplashConfig; a layout is "HEAD_DIM_MINOR" or "SEQ_MINOR".
-
-    Returns:
-        A function of q [H, N, D], k and v [H, M, D], which scales nothing.
-
-    Raises:
-        MissingPackage: where tokamax is not installed.
     """
     optional.require("tokamax", "tokamax's attention")
     from tokamax._src.ops.experimental.tpu.splash_attention import splash_attention_kernel as kernel

@@ -3,8 +3,6 @@
 Each function says what it uses. torch itself is imported where it is first needed.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -41,10 +39,9 @@ def import_torchvision() -> None:
 
 @contextlib.contextmanager
 def autocast_of_torchax(functions: Sequence[Callable[..., Any]]) -> Iterator[None]:
-    """Within it, torchax's autocast computes these torch functions in the lower precision.
-
-    torchax looks each function up as it is called, and its own table has only what these call, not
-    F.linear itself. The table is put back afterwards.
+    """Within it, torchax's autocast computes these torch functions in the lower precision. It looks
+    each function up as it is called, and its own table has only what these call, not F.linear
+    itself. The table is put back afterwards.
 
     Private: `torchax.amp.autocast_policy`, in torchax 0.0.14.dev20261026.
     """

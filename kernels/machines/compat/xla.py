@@ -1,16 +1,12 @@
 """What XLA's compiler for the CPU makes of a program, and should not. Seen in jaxlib 0.12.0.1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 
 def stored(*arrays: Any) -> tuple[Any, ...]:
-    """The same arrays; on a CPU XLA stores them before it goes on, elsewhere nothing changes.
-
-    XLA's CPU compiler of jaxlib 0.12.0.1 takes a product of transposed bfloat16 operands and the
-    exponentials of its result into one fusion, whose results are off by up to 5 %.
-    """
+    """The same arrays; on a CPU XLA stores them before it goes on, elsewhere nothing changes. XLA's
+    CPU compiler of jaxlib 0.12.0.1 takes a product of transposed bfloat16 operands and the
+    exponentials of its result into one fusion, whose results are off by up to 5 %."""
     import jax
 
     return jax.lax.platform_dependent(

@@ -6,8 +6,6 @@ that is gone is refused by name when a program is compiled; a dump that is named
 read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import os
@@ -118,12 +116,8 @@ def exportable() -> list[Any]:
 
 
 def gemm(form: str, tile: Mapping[str, int]) -> dict[str, Any]:
-    """The options that make XLA take one form of a matrix product.
-
-    Args:
-        form: "library", "triton" or "emitted".
-        tile: for "triton": block_m, block_n, block_k, num_stages, num_warps, split_k.
-    """
+    """The options that make XLA take one form of a matrix product: "library", "triton" with a tile
+    (block_m, block_n, block_k, num_stages, num_warps, split_k), or "emitted"."""
     if form == "triton":
         text = " ".join(f"{name}: {value}" for name, value in tile.items())
         return {"xla_gpu_override_gemm_autotuner": f"{text} num_ctas: 1"}
@@ -227,14 +221,8 @@ def defined(text: str) -> str:
 
 
 def mosaic(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    """What Mosaic GPU wrote.
-
-    Args:
-        folder: that MOSAIC_GPU_DUMP_TO named.
-
-    Returns:
-        For each kernel its PTX, and its grid, threads and shared_bytes where they are constants.
-    """
+    """What Mosaic GPU wrote into the folder that MOSAIC_GPU_DUMP_TO named: for each kernel its PTX,
+    and its grid, threads and shared_bytes where they are constants."""
     kernels = []
     for path in sorted(folder.glob("*.ptx"), key=lambda path: path.stat().st_mtime_ns):
         log = path.with_suffix(".mlir-passes.log")
@@ -279,12 +267,9 @@ def graphs(sequence: str) -> list[tuple[str, ...]]:
 
 
 def lives(text: str) -> tuple[list[str], list[tuple[str, int, int]]]:
-    """When each value of the program is alive.
-
-    Returns:
-        The instructions in the order in which they run; and of each value, whose name ends in {}
-        where it is no part of a tuple, the first and the last place that it is alive at.
-    """
+    """When each value of the program is alive: the instructions in the order in which they run; and
+    of each value, whose name ends in {} where it is no part of a tuple, the first and the last
+    place that it is alive at."""
     order = re.findall(r"^    \d+:(\S+)$", text.split("BufferLiveRange")[0], re.M)
     ranges = re.findall(r"^    (\S+\{[\d,]*\}):(\d+)-(\d+)$", text, re.M)
     return order, [(name, int(first), int(last)) for name, first, last in ranges]
@@ -312,12 +297,8 @@ def thunks(sequence: str) -> list[tuple[str, str, dict[str, Any]]]:
 
 
 def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, int, int, str]]]]:
-    """XLA's plan of memory.
-
-    Returns:
-        For each allocation: its number, its bytes, what it is, and its values: name, offset, bytes
-        and shape.
-    """
+    """XLA's plan of memory: for each allocation its number, its bytes, what it is, and its values:
+    name, offset, bytes and shape."""
     plan: list[tuple[int, int, str, list[tuple[str, int, int, str]]]] = []
     for line in assignment.splitlines():
         if allocation := re.match(r"allocation (\d+): size (\d+), (?:page \d+, )?(.*?):?$", line):

@@ -5,8 +5,6 @@ the Apache licence). Private: that they are there, and how they are written. See
 0.10.2 and 0.12.0.1, which differ: the newer one has another measurement of the H100.
 """
 
-from __future__ import annotations
-
 import mmap
 import re
 from pathlib import Path

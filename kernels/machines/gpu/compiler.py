@@ -1,7 +1,5 @@
 """Compile with the real compilers for GPUs and without a GPU, in a child process."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import os
@@ -310,17 +308,13 @@ def compile_program(
     passes: bool = False,
     timeout: float = TIMEOUT,
 ) -> GpuProgram:
-    """Compile one exported program.
+    """Compile one exported program; errors as of compile.
 
     Args:
         program: as `export` makes it.
         options: XLA's compiler options; None calls libraries for matrix products.
         passes: whether to keep the program before and after each pass.
         timeout: seconds.
-
-    Raises:
-        GpuCompileError: for what a compiler refuses, a timeout, a child that died.
-        MissingPackage: without the plugin or NVIDIA's tools.
     """
     positive("timeout", timeout)
     _check_tools()
@@ -368,14 +362,7 @@ def compile_program(
 
 
 def spec(name: str) -> str:
-    """What XLA is told of a chip.
-
-    Args:
-        name: one of CHIPS.
-
-    Returns:
-        A text proto of published figures.
-    """
+    """What XLA is told of one of CHIPS: a text proto of published figures."""
     return xla_gpu.target(chips.chip(name))
 
 
@@ -391,9 +378,7 @@ def _check_tools() -> None:
 
 def _check_taken(tile: Tile, compiled: GpuProgram) -> None:
     """Refuse a program in which XLA did without the tile that it was given, as 0.12 does silently.
-
-    Triton keeps the tiles of both factors in shared memory, those of all stages.
-    """
+    Triton keeps the tiles of both factors in shared memory, those of all stages."""
     limit = chips.chip(compiled.chip).shared_bytes_per_block
     for dot in left_by_triton(compiled.module):
         left, right = (a.bytes // math.prod(a.shape) for a in dot.operands)

@@ -1,7 +1,5 @@
 """Kernels in CUDA C++, compiled by NVRTC for a GPU that is not here."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
@@ -38,9 +36,6 @@ def cuda(
         threads: of a block, in each direction or all of them, for the occupancy.
         dynamic_bytes: of shared memory that the launch gives each block.
         options: more of NVRTC's, such as "-maxrregcount=32".
-
-    Returns:
-        The kernel.
 
     Raises:
         GpuCompileError: for what NVRTC refuses; the message is its first error, with the line.

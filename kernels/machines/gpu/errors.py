@@ -1,11 +1,9 @@
 """What the compilers for GPUs refuse, in plain words."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
-from kernels.machines.base import CompileError
+from kernels.machines.base import CompileError, plain_words
 
 
 @dataclass(eq=False)
@@ -18,12 +16,8 @@ class GpuCompileError(CompileError):
 
 
 def translate(text: str, printed: str = "") -> GpuCompileError:
-    """Turn the text of an error of JAX, Triton, Mosaic, XLA or ptxas into a GpuCompileError.
-
-    Args:
-        text: whole.
-        printed: what the compiler printed besides, of which Mosaic GPU's error says nothing.
-    """
+    """Turn the text of an error of JAX, Triton, Mosaic, XLA or ptxas into a GpuCompileError;
+    `printed` is what the compiler said besides, of which Mosaic GPU's error says nothing."""
     whole = f"{text}\n{printed}" if printed.strip() else text
     for rule in (_shared, _plain):
         if error := rule(whole):
@@ -60,43 +54,6 @@ def _shared(text: str) -> GpuCompileError | None:
     return None
 
 
-# What a text says, its kind, and what to say instead; {} is the pattern's group. The first row that
-# fits counts.
-_WORDS = (
-    (
-        r"(?s)size is a power of (?:2|two)(?:.*?array of shape (\([\d, ]+\)))?",
-        "block",
-        "a kernel holds an array of shape {}: in Triton the size of each has to be a power of 2",
-    ),
-    (
-        r"register spilling",
-        "registers",
-        "the kernel spills registers to memory, and was asked not to: use smaller tiles, or more "
-        "warps for the same tile",
-    ),
-    (r"ptxas (?:fatal|error)\s*: (.*\S)", "other", "ptxas refuses it: {}"),
-    *(
-        (
-            pattern,
-            "unsupported",
-            "the kernel uses {}, which {} does not have: it is written for another generation of "
-            "GPUs",
-        )
-        for pattern in (
-            r"'nvvm\.([a-z0-9]+)[\w.]*' op is not supported on (sm_\w+)",
-            r"Cannot select: intrinsic %llvm\.nvvm\.([a-z0-9]+)[\w.]* for (sm_\w+)",
-        )
-    ),
-    (
-        r"((?:Unimplemented primitive|No FFI handler registered for)[^\n]*\S)",
-        "unsupported",
-        "nothing here compiles it: {}",
-    ),
-)
-
-
 def _plain(text: str) -> GpuCompileError | None:
-    for pattern, kind, words in _WORDS:
-        if said := re.search(pattern, text):
-            return GpuCompileError(kind, words.format(*said.groups("unknown")))
-    return None
+    said = plain_words(__file__, text, "unknown")
+    return GpuCompileError(*said) if said else None

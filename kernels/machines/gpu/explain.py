@@ -3,8 +3,6 @@
 kernels.yours says it in words.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Export a JAX program for a GPU: StableHLO, made without the plugin."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

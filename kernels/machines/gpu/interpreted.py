@@ -1,7 +1,5 @@
 """Where a kernel of Mosaic GPU runs: on a GPU, or simulated."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernels.machines import pallas

@@ -118,12 +118,8 @@ class _Assembled:
 
 @functools.lru_cache(maxsize=256)
 def assemble(ptx: str, chip: str) -> _Assembled:
-    """Assemble one kernel, and read what came of it.
-
-    Raises:
-        GpuCompileError: where ptxas refuses it, or takes too long.
-        MissingPackage: where ptxas or nvdisasm is not installed.
-    """
+    """Assemble one kernel, and read what came of it; GpuCompileError where ptxas refuses it, or
+    takes too long, MissingPackage without ptxas or nvdisasm."""
     chip_of(chip)
     ptxas = toolchain.part(toolchain.PTXAS, "turning PTX into machine code")
     nvdisasm = toolchain.part(toolchain.NVDISASM, "reading machine code")

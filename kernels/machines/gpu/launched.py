@@ -1,7 +1,5 @@
 """A launch of a kernel in CUDA C++: run on the CPU's threads, or kept to be compiled."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How many blocks of a kernel an SM keeps at once, and what keeps it from more."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -42,9 +40,6 @@ def occupancy(chip: str, *, threads: int, registers: int, shared_bytes: int = 0)
         threads: of a block.
         registers: of a thread.
         shared_bytes: of a block, static and dynamic.
-
-    Returns:
-        How full an SM is.
 
     Raises:
         ValueError: for an unknown chip, and for a block that no SM could take.

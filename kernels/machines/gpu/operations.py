@@ -1,7 +1,5 @@
 """The steps of a program that was compiled for a GPU: the bytes and the products of each."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator, Sequence

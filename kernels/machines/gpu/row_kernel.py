@@ -10,8 +10,6 @@ which reduce them together, and leaves through shared memory too.
         write y
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -46,13 +44,10 @@ def call(
         name: of the kernel.
         compute: (keep, row, *vectors) → row, all float32 and of one shape, over both of whose axes
             a row is reduced. keep(values, other=0) puts `other` behind the row's end.
-        x: [rows, n], float32 or bfloat16; where WIDTH does not divide n, XLA copies it, padded,
-            and cuts the result.
+        x: [rows, n], float32 or bfloat16, as is the result; where WIDTH does not divide n, XLA
+            copies it, padded, and cuts the result.
         vectors: [n], of x's dtype.
         interpret: as plgpu.kernel takes it.
-
-    Returns:
-        As x.
 
     Raises:
         ValueError: for rows longer than LONGEST_ROW, which XLA reads twice.
@@ -145,13 +140,8 @@ def along_rows(
     Args:
         form: (n, **options) → what `call` computes.
         plain: (x, *vectors, **options) → the same in JAX, which gives the kernel its name.
-        x: [..., n].
-        vectors: [n] each, of x's dtype.
+        x, vectors: [..., n], and [n] each, of x's dtype; the result is as x.
         interpret: None simulates where there is no such GPU.
-        options: for both.
-
-    Returns:
-        As x.
     """
     x, *vectors_taken = map(jnp.asarray, (x, *vectors))
     static = form, plain, tuple(options.items()), interprets(interpret)

@@ -7,8 +7,6 @@ found ("Dissecting the NVIDIA Volta GPU architecture via microbenchmarking", 201
 dump reads them the same way.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ The blocks of a grid run one after another, the warpgroups of a block at the sam
 starts as NaN, a read outside an array raises, a wait has a limit, and a race detector watches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -30,9 +28,6 @@ def simulate(
         races: whether to watch for them.
         patience: seconds that a thread waits at a barrier before the machine gives up.
         options: its keyword arguments.
-
-    Returns:
-        The result, and the races.
 
     Raises:
         RuntimeError: a SimulationError, where the machine refuses, or waits for what never comes.

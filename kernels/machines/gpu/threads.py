@@ -6,8 +6,6 @@ barrier between, and AddressSanitizer an index that leaves its array. Neither kn
 of one run here in any order, which is what CUDA promises since Volta.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -26,49 +24,7 @@ SANITIZERS = {
 }
 NOTHING = "nothing"  # watched: the arithmetic alone
 
-HEADER = r"""
-#include <barrier>
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <thread>
-#include <vector>
-
-struct Place { unsigned x, y, z; };
-struct dim3 {
-  unsigned x, y, z;
-  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
-  unsigned all() const { return x * y * z; }
-};
-static thread_local Place threadIdx, blockIdx;
-static dim3 blockDim, gridDim;
-static std::barrier<>* block_barrier;
-
-#define __global__ static
-#define __device__ static
-#define __shared__ static
-#define __restrict__
-#define __launch_bounds__(...)
-#define __syncthreads() block_barrier->arrive_and_wait()
-
-static void launch(dim3 grid, dim3 block, std::function<void()> kernel) {
-  gridDim = grid;
-  blockDim = block;
-  for (unsigned b = 0; b < grid.all(); ++b) {  // one block after another
-    std::barrier<> barrier(block.all());
-    block_barrier = &barrier;
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < block.all(); ++t)
-      threads.emplace_back([=] {
-        blockIdx = {b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
-        threadIdx = {t % block.x, t / block.x % block.y, t / block.x / block.y};
-        kernel();
-      });
-    for (auto& thread : threads) thread.join();
-  }
-}
-"""
+HEADER = Path(__file__).with_name("threads.h")
 
 
 @dataclass(frozen=True)
@@ -91,9 +47,6 @@ def run_on_threads(source: str, main: str, *, watch: str = "races") -> Found:
             `launch(dim3(blocks), dim3(threads), [&] { kernel(…); });`.
         watch: "races" (ThreadSanitizer), "bounds" (AddressSanitizer) or "nothing".
 
-    Returns:
-        What was found.
-
     Raises:
         ValueError: for another `watch`, and for source that g++ refuses.
         MissingPackage: without g++.
@@ -104,7 +57,7 @@ def run_on_threads(source: str, main: str, *, watch: str = "races") -> Found:
     source = source.replace('extern "C"', "")
     with tempfile.TemporaryDirectory(prefix="kernels-gpu-") as folder:
         path, program = Path(folder) / "kernel.cc", Path(folder) / "kernel"
-        text = f'{HEADER}\n#line 1 "kernel.cu"\n{source}\nint main() {{\n{main}\n}}\n'
+        text = f'#include "{HEADER}"\n#line 1 "kernel.cu"\n{source}\nint main() {{\n{main}\n}}\n'
         path.write_text(text, encoding="utf-8")
         options = ["-std=c++20", "-O1", "-g", "-pthread", "-w", flag]
         built = child.run([compiler, *options, str(path), "-o", str(program)], seconds=SECONDS)

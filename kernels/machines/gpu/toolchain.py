@@ -5,8 +5,6 @@ the plugin in every process, and print where no GPU is. The CUDA toolkit that a 
 never taken: what is compiled shall not depend on it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ It is started with the environment that kernels.gpu.toolchain makes, and answers
 kernels.machines.child. Mosaic GPU ends its process where something is amiss, hence a child.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import os
@@ -34,13 +32,10 @@ def answer(plugin: xla_gpu.Plugin, question: dict) -> dict:
 
     Args:
         plugin: XLA's.
-        question: program: what jax.export made. spec: of the GPU. mesh: axis name → size, or {}.
-            options: XLA's. passes: whether to say what each pass did.
+        question: as compile_program asks it: program, spec, mesh, options, passes.
 
     Returns:
-        hlo, passes, thunks, graphs, buffers, lives, triton, llvm, ptx, mosaic: texts, as
-        compat.xla_gpu reads them. memory: sizes by JAX's names. seconds: that it took. Of a
-        program that is refused: error, and seconds.
+        Texts, as compat.xla_gpu reads them, memory, seconds. Of a refused program: error, seconds.
     """
     start = time.perf_counter()
     dumps, mosaic = Path(os.environ["TMPDIR"]) / "xla", Path(os.environ["MOSAIC_GPU_DUMP_TO"])

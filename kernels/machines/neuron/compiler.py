@@ -1,7 +1,5 @@
 """Rung 3: lint the kernels that a call starts, and hand them to the vendor's tools."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The element types of a NeuronCore, in NumPy's terms, and how a number gets into them."""
 
-from __future__ import annotations
-
 import ml_dtypes
 import numpy as np
 

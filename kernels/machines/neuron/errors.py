@@ -1,7 +1,5 @@
 """What the simulated NeuronCore, the lint and the vendor's tools refuse, in plain words."""
 
-from __future__ import annotations
-
 import difflib
 import dis
 import functools

@@ -13,8 +13,6 @@ the others do is made of the third and the fourth: the same instructions, on til
 move by the same steps. The one in the middle has to agree, or the loop runs whole.
 """
 
-from __future__ import annotations
-
 import bisect
 import dataclasses
 from collections import Counter, defaultdict

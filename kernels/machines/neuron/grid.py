@@ -1,8 +1,6 @@
 """The programs of a launch grid: what they ask of it; and how they run, one after another, or both
 cores of kernel[2] by turns."""
 
-from __future__ import annotations
-
 import contextvars
 import math
 import threading

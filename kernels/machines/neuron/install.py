@@ -1,7 +1,5 @@
 """The simulator under the vendor's names, for a script that says `import nki`."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.abc
 import sys

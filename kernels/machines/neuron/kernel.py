@@ -1,7 +1,5 @@
 """What a kernel is, whoever decorated it, and the two generations of NKI that there are."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -42,9 +42,6 @@ def run(kernel, *arguments, interpret=None, **options) -> Any:
             the device, with the vendor's package, and raises MissingPackage where that is
             missing.
         **options: the kernel's keyword arguments.
-
-    Returns:
-        What the kernel returns.
     """
     launches = _launches.get()
     if launches is not None:

@@ -22,9 +22,8 @@ nl.affine_range or nl.sequential_range of neuronxcc.nki: branches on the index, 
 of it, and a Python number that is counted up (all from the same migration guide).
 """
 
-from __future__ import annotations
-
 import ast
+import csv
 import inspect
 import textwrap
 import types
@@ -39,30 +38,9 @@ from kernels.machines.neuron.simulator import NkiKernel
 
 # Where instructions are, imported by their names.
 OURS = ("kernels.machines.neuron.", "nki.", "neuronxcc.")
-SYNTAX: dict[type, tuple[str, str]] = {
-    ast.ListComp: ("a list comprehension", "a for loop that appends to a list"),
-    ast.SetComp: ("a set comprehension", "a for loop"),
-    ast.DictComp: ("a dict comprehension", "a for loop that fills a dict"),
-    ast.GeneratorExp: ("a generator", "a for loop"),
-    ast.Lambda: ("a lambda", "a function beside the kernel"),
-    ast.Try: ("try", "assert before the instruction"),
-    ast.With: ("with", "plain statements"),
-    ast.Raise: ("raise", "assert condition, text"),
-    ast.Import: ("an import", "an import at the top of the file"),
-    ast.ImportFrom: ("an import", "an import at the top of the file"),
-    ast.Delete: ("del", "nothing: a tile's room is free after its last use"),
-    ast.Global: ("global", "an argument"),
-    ast.Nonlocal: ("nonlocal", "an argument"),
-    ast.FunctionDef: ("a function inside the kernel", "a function beside the kernel"),
-    ast.AsyncFunctionDef: ("an async function", "a function beside the kernel"),
-    ast.ClassDef: ("a class inside the kernel", "a class beside it that inherits nl.NKIObject"),
-    ast.Set: ("a set", "a list or a tuple"),
-    ast.Await: ("await", "plain statements"),
-    ast.Yield: ("yield", "a list"),
-    ast.YieldFrom: ("yield from", "a list"),
-    ast.Match: ("match", "if and elif"),
-    ast.NamedExpr: ("the operator :=", "an assignment on a line of its own"),
-}
+# What the language has not, and what to write instead.
+with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _rows:
+    SYNTAX = {getattr(ast, row.pop("node")): tuple(row.values()) for row in csv.DictReader(_rows)}
 REMOVED = {
     "arange": "a slice, as in tile[:, 0:n:2]",
     "mgrid": "a slice, as in tile[:, 0:n:2]",

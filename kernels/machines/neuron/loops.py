@@ -122,13 +122,9 @@ def _moved(access: Access, step: list[int], ahead: int) -> Access:
 
 @dataclass
 class Sample:
-    """Which loops of a run leave iterations out: all but those at the lines `whole`.
-
-    Args:
-        leaks: lines of loops that a tile made in one of their iterations outlived, so that somebody
-            may ask for those of all iterations.
-        extrapolated: how many instructions never ran.
-    """
+    """Which loops of a run leave iterations out: all but those at the lines `whole`. `leaks` are
+    lines of loops that a tile made in one of their iterations outlived, so that somebody may ask
+    for those of all; `extrapolated` counts the instructions that never ran."""
 
     whole: set[str | None] = field(default_factory=set)
     leaks: set[str | None] = field(default_factory=set)
@@ -203,10 +199,8 @@ class Loops:
         self.counted = 0
 
     def iterations(self, *bounds: int) -> Iterator[int]:
-        """A loop whose iterations do not depend on each other, in this run's order.
-
-        Seed 0 goes backwards; others draw an order that is not the written one.
-        """
+        """A loop whose iterations do not depend on each other, in this run's order. Seed 0 goes
+        backwards; others draw an order that is not the written one."""
         written = list(range(*bounds))
         steps = written if self.order is None else written[::-1]
         while self.order and len(steps) > 1:
@@ -337,11 +331,9 @@ class Loops:
                 del self.contended[view._storage.number]
 
     def _watch(self, name: str, op: str, reads: Sequence[View], writes: Sequence[View]) -> None:
-        """Find an iteration of an independent loop that reads what another one wrote.
-
-        op: what the instruction does to a tile that it both reads and writes. Sums are no
-        dependence (nki.language.affine_range: associative reductions are not considered).
-        """
+        """Find an iteration of an independent loop that reads what another one wrote. op: what the
+        instruction does to a tile that it both reads and writes. Sums are no dependence
+        (nki.language.affine_range: associative reductions are not considered)."""
         for view in reads:
             sums = bool(op) and any(w._storage is view._storage for w in writes)
             if not sums:

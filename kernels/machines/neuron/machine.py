@@ -8,8 +8,6 @@ estimate, and for the search for loops whose iterations depend on each other.
 Over 600 lines because reading, computing, writing and recording share what a run knows.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections import Counter, deque
@@ -231,19 +229,16 @@ class NeuronMachine(Loops):
         cast to the dtype of dst.
 
         Args:
-            work: cycles; by default the elements of a partition times the number of
-                sources.
-            columns: operands of one number a partition, passed to `function` after the
-                sources.
-            raw: on the bits of whole numbers, as they are.
-            exact: in whole numbers of 64 bits.
+            work: cycles; by default the elements of a partition times the number of sources.
+            columns: operands of one number a partition, passed to `function` after the sources.
+            raw, exact: on the bits of whole numbers, as they are; in whole numbers of 64 bits.
             fast: how many times faster a performance mode is.
             op: the operation, where the instruction only adds to what it reads.
             shapes: whether all have as many elements as dst.
-            across: whether a result depends on other elements of its partition; by
-                default where not all have as many elements.
-            chosen: sources that the function may leave out of a result, and that make it
-                not a number where they are none.
+            across: whether a result depends on other elements of its partition; by default where
+                not all have as many elements.
+            chosen: sources that the function may leave out of a result, and that make it not a
+                number where they are none.
             detail, either: as for `note`.
         """
         if self.limits:
@@ -306,13 +301,9 @@ class NeuronMachine(Loops):
         chosen: Sequence[View] = (),
         result: np.ndarray | None = None,
     ) -> None:
-        """What comes from something undefined is undefined in dst too.
-
-        Args:
-            states: of the sources' elements; None where all are defined.
-            across, chosen: as for `compute`.
-            result: the numbers of dst.
-        """
+        """What comes from something undefined is undefined in dst too: `states` are those of the
+        sources' elements, None where all are defined, and `result` the numbers of dst; the rest as
+        for `compute`."""
         loose = np.zeros(dst.shape, bool)
         for source, state in zip(sources, states):
             if state is None:
@@ -390,11 +381,8 @@ class NeuronMachine(Loops):
             refuse(f"{name}: {operand}; the GpSimd engine does not reach PSUM")
 
     def copy(self, name: str, dst: View, src: View, elements: int | None = None) -> None:
-        """A DMA between HBM and SBUF: as many elements, in any shape.
-
-        Args:
-            elements: that are moved, by default all.
-        """
+        """A DMA between HBM and SBUF: as many elements, in any shape; all unless `elements` says
+        so."""
         if self.limits:
             for operand in (dst, src):
                 if operand.buffer == PSUM:
@@ -427,10 +415,8 @@ class NeuronMachine(Loops):
 
         Where only a part was never written, as the padding of a tile, an instruction may move it or
         compute with it, and what it makes of it is undefined: only outputs are held to be defined.
-
-        Args:
-            whole: whether each element must be defined here, since it steers something or
-                the instruction does not say which results depend on it.
+        With `whole` each element must be, since it steers something or the instruction does not say
+        which results depend on it.
         """
         states = view._states()
         if self.sample is not None and self.sample.extrapolated:
@@ -473,11 +459,8 @@ class NeuronMachine(Loops):
         once: bool = False,
         state: int = WRITTEN,
     ) -> bool:
-        """Store `values`, None where nothing is computed; whether all of it was unwritten.
-
-        Args:
-            once: an element of HBM is written one time only, unless it was read since.
-            state: what the elements are from now on.
+        """Store `values`, None where nothing is computed, in that state; whether all of it was
+        unwritten. With `once` an element of HBM is written one time only, unless it was read since.
         """
         storage = dst._storage
         if not storage.stored and storage.buffer not in ON_CHIP and storage.uniform == WRITTEN:
@@ -550,15 +533,9 @@ class NeuronMachine(Loops):
         detail: tuple[Any, ...] | None = None,
         either: bool = False,
     ) -> None:
-        """Record an instruction that has run.
-
-        Args:
-            also: what it writes beside dst.
-            summed: whether it adds to dst in PSUM.
-            detail: the instruction's own numbers, where they and its operands say all that
-                it does.
-            either: whether a compiler may choose Scalar instead of Vector.
-        """
+        """Record an instruction that has run: `also` is what it writes beside dst, `summed` whether
+        it adds to dst in PSUM, `detail` its own numbers, where they and its operands say all that
+        it does, and `either` whether a compiler may choose Scalar instead of Vector."""
         writes = (dst, *also)
         operands = (*writes, *sources)
         if self.sample is not None:
@@ -625,11 +602,9 @@ class NeuronMachine(Loops):
                 )
 
     def peak(self, buffer: str) -> tuple[int, int, list[Room]]:
-        """The most bytes of a partition that are live at once, at which instruction, and who.
-
-        A tile is live from the first instruction that touches it to the last: no allocator can do
-        with less, if it keeps the order.
-        """
+        """The most bytes of a partition that are live at once, at which instruction, and who. A
+        tile is live from the first instruction that touches it to the last: no allocator can do
+        with less, if it keeps the order."""
         spans = lives(self.rooms, self.instructions, buffer)
         change: Counter[int] = Counter()
         for (number, _), (first, last) in spans.items():

@@ -372,10 +372,8 @@ class View:
 
 
 class Picked(View):
-    """Elements of a tile, one for each of an array of places: indirect access, and index grids.
-
-    places: the number of each element in the storage. taken: where it is taken; None for all.
-    """
+    """Elements of a tile, one for each of an array of places, its number in the storage: indirect
+    access, and index grids. `taken` says where it is taken; None for all."""
 
     __slots__ = ("_flat", "_taken")
 

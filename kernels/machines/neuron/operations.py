@@ -4,8 +4,6 @@ Source: AWS Neuron documentation, NKI ISA API Common Fields: supported math oper
 activation functions with their valid input ranges.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

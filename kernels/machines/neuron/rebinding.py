@@ -1,7 +1,5 @@
 """Kernels that the vendor's package decorated, with the simulator in its place."""
 
-from __future__ import annotations
-
 import types
 from collections.abc import Callable
 from typing import Any
@@ -12,11 +10,9 @@ VENDOR = ("nki", "neuronxcc")  # top-level names of the vendor's packages
 
 
 def simulated(kernel) -> Callable[..., Any]:
-    """The kernel's function, with the simulator's modules in place of the vendor's.
-
-    Where the vendor's package is missing, that is the function itself. Elsewhere a copy is made
-    whose globals are the simulator's; functions that it calls are copied likewise.
-    """
+    """The kernel's function, with the simulator's modules in place of the vendor's. Where the
+    vendor's package is missing, that is the function itself. Elsewhere a copy is made whose globals
+    are the simulator's; functions that it calls are copied likewise."""
     return _Rebinding().function(function_of(kernel))
 
 

@@ -92,7 +92,7 @@ def jit_of(generation: str) -> Callable[..., Any]:
         Args:
             kernel: the function; None where options stand before it.
             platform_target: the chip whose limits hold, such as "trn2".
-            **options: of the vendor's compiler.
+            options: of the vendor's compiler.
         """
         if kernel is None:
             return lambda function: jit(function, platform_target=platform_target, **options)
@@ -151,12 +151,8 @@ def run_recorded(
     numbers: bool = True,
     sample: Sample | None = None,
 ) -> tuple[Any, NeuronMachine]:
-    """The kernel's result, and the machine with all instructions that ran.
-
-    Args:
-        numbers: whether they are computed; without, the result is empty memory.
-        sample: where loops leave iterations out.
-    """
+    """The kernel's result, and the machine with all instructions that ran. Without `numbers` the
+    result is empty memory; `sample` says where loops leave iterations out."""
     if not isinstance(params, InterpretParams):
         fail("params", repr(params), "neuron.InterpretParams or None")
     function = simulated(kernel)

@@ -1,7 +1,5 @@
 """nl.tile_size: what a tile may have, by the chip that is simulated."""
 
-from __future__ import annotations
-
 from kernels.machines.neuron.chips import CHIPS, NeuronChip, target
 from kernels.machines.neuron.memory import running
 

@@ -1,8 +1,6 @@
 """Tiles as the kernel sees them: slices and views for both generations; a modern tile has no
 operators."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -62,10 +60,8 @@ class Register:
 
 
 def sliced(view: View, key) -> Any:
-    """view[key] for whole numbers, slices, nl.ds and an ellipsis.
-
-    On chip a tile keeps its partitions and at least one dimension more.
-    """
+    """view[key] for whole numbers, slices, nl.ds and an ellipsis. On chip a tile keeps its
+    partitions and at least one dimension more."""
     keys = _spread(view, key)
     limits = machine().limits
     box, axes = view._box, view._axes
@@ -385,12 +381,8 @@ class Viewable(View):
         dtype=None,
     ) -> Any:
         """Any pattern of [stride, size], of elements of the storage; offset counts from this view.
-
-        Args:
-            scalar_offset, vector_offset: tiles (or a register) of numbers that count in
-                steps of dimension `indirect_dim`, one for all or one for each of the
-                pattern's first dimension.
-        """
+        scalar_offset and vector_offset are tiles (or a register) of numbers that count in steps of
+        dimension `indirect_dim`, one for all or one for each of the pattern's first dimension."""
         storage = self._storage
         wanted = self.dtype if dtype is None else dtypes.of(dtype)
         item = wanted.itemsize

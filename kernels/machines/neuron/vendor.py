@@ -1,7 +1,5 @@
 """AWS's own packages: found by importing them, since the names are placeholders elsewhere."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import sys

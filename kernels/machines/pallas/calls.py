@@ -5,8 +5,6 @@ index maps come out of the traced program, so a picture or a count made from the
 away from the code.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -329,28 +327,18 @@ def calls(function: Callable[..., Any], *args: Any) -> list[Call]:
 
 @dataclass(frozen=True)
 class Affine:
-    """An index map as offset + steps · program ids, in multiples of `unit` elements.
+    """An index map as offset + steps · program ids, in multiples of `unit` elements."""
 
-    Args:
-        offset: int [rank].
-        steps: int [rank, grid rank].
-        unit: int [rank]; a unit is a block, or 1 where the map counts elements (pl.Element).
-    """
-
-    offset: np.ndarray
-    steps: np.ndarray
+    offset: np.ndarray  # int [rank]
+    steps: np.ndarray  # int [rank, grid rank]
+    # int [rank]; a unit is a block, or 1 where the map counts elements (pl.Element).
     unit: np.ndarray
 
 
 def affine(call: Call) -> list[Affine | None]:
-    """The index maps of a call that are affine in the program ids.
-
-    Exact: the map is evaluated at every program, and beside the grid where a dimension has one
-    program only, which says nothing of what would follow.
-
-    Returns:
-        One for each operand; None where its map is not affine.
-    """
+    """The index maps of a call that are affine in the program ids, one for each operand; None where
+    a map is not. Exact: the map is evaluated at every program, and beside the grid where a
+    dimension has one program only, which says nothing of what would follow."""
     maps: list[Affine | None] = []
     wider = tuple(max(g, 2) for g in call.grid)
     ids = _ids(wider)
@@ -379,8 +367,7 @@ def calls_in(
 
     Args:
         jaxpr: of a program.
-        values: the number of an argument → its value, for what depends on values.
-        names: of the arguments.
+        values, names: of its arguments, number → value for what depends on values, and all names.
         trips: as of walk, and the name of a kernel or "" → the size of each dimension of its grid
             that is data.
     """
@@ -481,9 +468,7 @@ def _units(block: jax_pallas.Block) -> np.ndarray:
 def _starts(
     block: jax_pallas.Block, grid: tuple[int, ...], scalars: Sequence[np.ndarray | None] = ()
 ) -> np.ndarray | None:
-    """The first element of the block at every grid point: int [programs, rank].
-
-    None where the index map reads prefetched scalars that are not known.
-    """
+    """The first element of the block at every grid point: int [programs, rank]; None where the
+    index map reads prefetched scalars that are not known."""
     indices = block.indices(grid, scalars)
     return None if indices is None else indices * _units(block)

@@ -4,8 +4,6 @@ All chips run the same program in step, so a message arrives on a chip when its 
 neighbour: the k-th wait for a semaphore ends when the k-th message that raises it has arrived.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -13,32 +11,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message is sent, or waited for.
+    """A message is sent, or waited for."""
 
-    Args:
-        share: of the kernel's products, 0 to 1, that were multiplied before.
-        semaphores: that it raises, at the sender's and at the receiver's; or that is waited for.
-        device: that it goes to; None for a wait.
-        size: in bytes.
-    """
-
-    share: float
+    share: float  # of the kernel's products, 0 to 1, that were multiplied before
+    # That it raises, at the sender's and at the receiver's; or that is waited for.
     semaphores: tuple[Hashable, ...]
-    device: Hashable = None
-    size: float = 0.0
+    device: Hashable = None  # that it goes to; None for a wait
+    size: float = 0.0  # in bytes
 
 
 def duration(messages: Sequence[Message], working: float, per_byte: float, hop: float) -> float:
-    """How long the kernel takes, its waits for messages included.
-
-    Args:
-        messages: in the order of the program.
-        working: the time of its own work, of which each product takes its share.
-        per_byte, hop: the time that a link takes for a byte, and until the first one is there.
-
-    Returns:
-        A time, in the unit of the others; at least `working`.
-    """
+    """How long the kernel takes, its waits for messages included; at least `working`, the time of
+    its own work, of which each product takes its share. `per_byte` and `hop` are the time that a
+    link takes for a byte, and until the first one is there. Any unit, the same for all."""
     waited = 0.0
     links: dict[Hashable, float] = defaultdict(float)  # until when each is busy
     arrivals: dict[Hashable, deque[float]] = defaultdict(deque)

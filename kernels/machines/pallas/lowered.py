@@ -1,7 +1,5 @@
 """A program lowered for a machine that is not here."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from dataclasses import dataclass, field

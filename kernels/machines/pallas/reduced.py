@@ -1,7 +1,5 @@
 """A traced pallas_call by itself: on another grid, or with its blocks laid side by side."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,23 +13,17 @@ from kernels.machines.pallas.calls import Call
 def alone(
     call: Call, grid: tuple[int, ...], *, side_by_side: bool = False, share: float = 1.0
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """A function that makes this one pallas_call on another grid.
+    """A function that makes this one pallas_call on another grid, and the shapes that it takes.
 
     Its arrays keep their shapes, and its programs do what the first ones of the whole grid do; of a
     kernel whose scalars are known, what programs spread over the whole grid do.
 
     Args:
-        call: as kernels.pallas.calls gives it.
-        grid: programs in each dimension.
+        call, grid: as kernels.pallas.calls gives it, and programs in each dimension.
         side_by_side: store each block of the arrays of rank 3 and more in one piece, so that moving
-            it is one contiguous DMA; the kernel sees the same blocks.
+            it is one contiguous DMA; the kernel sees the same blocks. NotImplementedError where an
+            index map does not count whole blocks.
         share: of the rounds of its outermost loops of known length, how many are left.
-
-    Returns:
-        The function, and the shapes that it takes.
-
-    Raises:
-        NotImplementedError: with side_by_side, where an index map does not count whole blocks.
     """
     replaced = None
     if side_by_side:

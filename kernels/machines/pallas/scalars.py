@@ -4,8 +4,6 @@ Arithmetic is Python's, wrapped as the dtype holds it. What an unknown value goe
 too, and says of which operands it comes, but for what needs no such value: 0 times it is 0.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence

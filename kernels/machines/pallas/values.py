@@ -74,16 +74,9 @@ def _computed(value: Value) -> Any:
 def decisive(
     jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
 ) -> Iterator[tuple[str, list[Value]]]:
-    """What decides how much a program does, operation by operation: of a pallas_call the sizes of a
-    dynamic grid, prefetched scalars and what lies in scalar memory, of a ragged product the lengths
-    of the groups, of a "while" where its counter starts and ends.
-
-    Args:
-        jaxpr, known, names: as of handed.
-
-    Yields:
-        The operation's name, and those of its operands.
-    """
+    """What decides how much a program does, operation by operation, each with its operands: of a
+    pallas_call the sizes of a dynamic grid, prefetched scalars and what lies in scalar memory, of a
+    ragged product the lengths of the groups, of a "while" where its counter starts and ends."""
     for equation, operands in handed(jaxpr, known, names):
         name = jaxprs.operation(equation)
         places: tuple[int, ...] = (2,)
@@ -100,12 +93,8 @@ def decisive(
 def handed(
     jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
 ) -> Iterator[tuple[Any, list[Value]]]:
-    """Each pallas_call, loop and ragged product of a program with the values of its operands, in
-    order.
-
-    Yields:
-        The equation, and a Value for each of its operands.
-    """
+    """Each pallas_call, loop and ragged product of a program, in order, with a Value for each of
+    its operands."""
     inner = jaxprs.opened(jaxpr)
     inputs = [
         Value(known=np.asarray(known[i]))

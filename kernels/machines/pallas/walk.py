@@ -47,44 +47,35 @@ class Walk:
     """What a kernel does over its grid, as its scalar code tells.
 
     Each count is the most where a condition on data decides, and an unknown loop runs once.
-
-    Args:
-        moved: operand's number → bytes copied by hand from or to it in HBM; −1 of scratch.
-        least_moved: the same at least.
-        copies: how many of them.
-        sent: another device, as the kernel of device 0 names it → copies to it, and their bytes.
-        messages: the same in order, and the waits for them; empty where not all of it was run.
-        flops: dtype → operations of matrix products.
-        least_flops: the same at least.
-        rounds: a loop that its scalars end, in words → how often its body runs in all.
-        lengths: such a loop → equations in its body, those of loops inside it left out.
-        depends: operands whose values would tell what is not known.
-        by_data: the loops whose length is data that is not given, in words.
-        untold: whether one of them has no counter whose limit could be told to a profile.
-        open: whether a loop of unknown length is among it, so that there is no most.
-        read: of a kernel that reads given scalars or branches on data, id of an equation → for
-            each program that was run what a read of theirs gave, which branch was taken (the
-            longest where it is not known), or how far a loop counted.
-        programs: how many were run, of how many; the counts are those of all.
-        cut: of the last loop that was too long to be run whole, how many rounds were run, and of
-            how many; the counts are those of all.
     """
 
+    # Operand's number → bytes copied by hand from or to it in HBM; −1 of scratch.
     moved: Mapping[int, float]
-    least_moved: Mapping[int, float]
-    copies: float
+    least_moved: Mapping[int, float]  # the same at least
+    copies: float  # how many of them
+    # Another device, as the kernel of device 0 names it → copies to it, and their bytes.
     sent: Mapping[Any, tuple[float, float]]
-    flops: Mapping[str, float]
-    least_flops: Mapping[str, float]
+    flops: Mapping[str, float]  # dtype → operations of matrix products
+    least_flops: Mapping[str, float]  # the same at least
+    # A loop that its scalars end, in words → how often its body runs in all.
     rounds: Mapping[str, float]
-    depends: tuple[str, ...] = ()
-    by_data: tuple[str, ...] = ()
+    depends: tuple[str, ...] = ()  # operands whose values would tell what is not known
+    by_data: tuple[str, ...] = ()  # the loops whose length is data that is not given, in words
+    # Whether one of them has no counter whose limit could be told to a profile.
     untold: bool = False
-    open: bool = False
+    open: bool = False  # whether a loop of unknown length is among it, so that there is no most
+    # Of a kernel that reads given scalars or branches on data, id of an equation → for each program
+    # that was run what a read of theirs gave, which branch was taken (the longest where it is not
+    # known), or how far a loop counted.
     read: Mapping[int, Mapping[int, float]] = field(default_factory=dict, repr=False)
+    # How many were run, of how many; the counts are those of all.
     programs: tuple[int, int] = (1, 1)
+    # A loop that its scalars end → equations in its body, those of inner loops left out.
     lengths: Mapping[str, int] = field(default_factory=dict, repr=False)
+    # Of the last loop that was too long to be run whole, how many rounds were run, and of how many;
+    # the counts are those of all.
     cut: tuple[int, int] | None = None
+    # What is sent in order, and the waits for it; empty where not all of it was run.
     messages: tuple[Message, ...] = ()
 
 
@@ -127,23 +118,16 @@ def walk(
     depends: Iterable[str] = (),
     trips: Mapping[str, int] | None = None,
 ) -> Walk:
-    """Run the scalar code of a pallas_call.
+    """Run the scalar code of a pallas_call; EndlessLoop for a loop that its own scalars never end.
 
     Args:
-        equation: The pallas_call.
-        grid: Programs in each dimension; 1 in one that is not known.
-        operands: What the kernel takes before its scratch, the prefetched scalars first.
-        starts: Of operands in scalar memory whose values are known, number → where each program's
+        equation, grid: the pallas_call, and programs in each dimension; 1 in one that is not known.
+        operands: what the kernel takes before its scratch, the prefetched scalars first.
+        starts: of operands in scalar memory whose values are known, number → where each program's
             block begins, int [programs, rank], and its sizes, squeezed dimensions as 1.
-        depends: What the grid itself depends on.
+        depends: what the grid itself depends on.
         trips: "FILE:LINE" of a loop, the name of its kernel, or "" → how often it runs where that
             is data.
-
-    Returns:
-        The counts.
-
-    Raises:
-        EndlessLoop: For a loop that its own scalars never end.
     """
     return _Walker(equation, grid, operands, starts or {}, set(depends), trips or {}).run()
 

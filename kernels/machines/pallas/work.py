@@ -5,8 +5,6 @@ the diagonal are multiplied. Conditions on program ids are evaluated over the wh
 maps are.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,16 +17,9 @@ from kernels.machines.pallas.calls import MAX_PROGRAMS, Call
 
 
 def matmul_flops(jaxpr: Any, calls: Sequence[Call] = ()) -> dict[str, float]:
-    """Operations of all matrix products, a multiply-add counting two.
-
-    Args:
-        jaxpr: a traced program. Loops count as often as they run where that is known (a `while`
-            counts once); of a condition on data, the more expensive branch counts.
-        calls: its kernels, as calls_in gives them, with the values that are known.
-
-    Returns:
-        The operands' dtype → operations.
-    """
+    """The operands' dtype → operations of all matrix products, a multiply-add counting two. Loops
+    count as often as they run where that is known (a `while` counts once); of a condition on data,
+    the more expensive branch counts. `calls` are the kernels, as calls_in gives them."""
     return dict(_flops(jaxpr, {}, (), {id(call.equation): call for call in calls}))
 
 
@@ -71,24 +62,17 @@ def _flops(
 
 
 def kernel_flops(call: Call, *, least: bool = False) -> dict[str, float]:
-    """The same for one kernel, over its whole grid.
-
-    Args:
-        call: as kernels.pallas.calls gives it.
-        least: where values that are not known decide, the least, and not the most.
-    """
+    """The same for one kernel, over its whole grid; with `least`, where values that are not known
+    decide, the least, and not the most."""
     if call.walk:
         return dict(call.walk.least_flops if least else call.walk.flops)
     return _of_kernel(call.equation)
 
 
 def share_of_branches(call: Call) -> float:
-    """Of the products that stand in a kernel's conditions, the share that runs in a program.
-
-    Returns:
-        0 to 1, the mean over the grid; 1 where a loop of unknown length holds products, or where
-        none stands in a condition.
-    """
+    """Of the products that stand in a kernel's conditions, the share that runs in a program, the
+    mean over the grid; 1 where a loop of unknown length holds products, or none stands in a
+    condition."""
     outside, inside = _standing(jax_pallas.kernel(call.equation))
     if not inside or math.isinf(outside + inside):
         return 1.0
@@ -97,12 +81,9 @@ def share_of_branches(call: Call) -> float:
 
 
 def shares_of_branches(call: Call) -> list[float]:
-    """How often each condition with products in it runs them, in the order of the kernel's text.
-
-    Returns:
-        0 to 1 each, the mean over the programs that were run; nothing where what decides was not
-        followed.
-    """
+    """How often each condition with products in it runs them, in the order of the kernel's text: 0
+    to 1 each, the mean over the programs that were run; nothing where what decides was not
+    followed."""
     taken = call.walk.read if call.walk else {}
     shares = []
     for equation in jaxprs.own_equations(jax_pallas.kernel(call.equation)):

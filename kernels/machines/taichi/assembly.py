@@ -1,7 +1,5 @@
 """The machine code that Taichi makes of a kernel for the CPU, and how wide its vectors are."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

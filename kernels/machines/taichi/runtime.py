@@ -5,8 +5,6 @@ wrong shape is an access out of bounds, a tensor that requires grad leaves autog
 So `launch` looks at every argument first. Arrays only: a second start would invalidate fields.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

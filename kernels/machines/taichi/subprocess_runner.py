@@ -4,8 +4,6 @@ A kernel that leaves its array can take its process with it, and Taichi is start
 process. So a debug run happens in a child. The child is kept for the next run, until it fails.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import pickle
@@ -47,9 +45,6 @@ def simulate(
         seconds: that the child may take.
         **options: of the function.
 
-    Returns:
-        What the function returns.
-
     Raises:
         TaichiError: an access is out of bounds, or the child dies, or takes longer.
         ValueError: as the function raises it.
@@ -73,9 +68,6 @@ def run(
         **options: the same.
         device: "cpu" or "cuda", to which NumPy arrays are brought, and from which they return.
         threads: of the CPU; None is as many as this process has.
-
-    Returns:
-        What the function returns.
 
     Raises:
         TaichiError, ValueError: as in `simulate`.
@@ -132,14 +124,8 @@ def _last_words(error: ChildDied) -> str:
 def run_once(
     module: str, question: Any, folder: Path, seconds: float, variables: Mapping[str, str]
 ) -> None:
-    """Run `main(question)` of a module in a new process, which writes into a folder.
-
-    Args:
-        variables: of its environment, besides this process's.
-
-    Raises:
-        TaichiError: where it fails, or takes longer.
-    """
+    """Run `main(question)` of a module in a new process, which writes into a folder, with these
+    variables besides this process's; TaichiError where it fails, or takes longer."""
     file = folder / "question"
     file.write_bytes(pickle.dumps(question))
     program = f"import os, pickle; from {module} import main; os.chdir({str(folder)!r}); "

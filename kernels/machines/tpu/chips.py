@@ -1,13 +1,10 @@
 """The TPU chips that kernels are compiled for, and what is published of each."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from kernels.machines.base import PublishedChip
+from kernels.machines.base import PublishedChip, published
 from kernels.machines.checks import one_of
 
 
@@ -58,54 +55,7 @@ class Chip(PublishedChip):
         return self.int8_ops if dtype in ("int8", "uint8") else self.bf16_flops
 
 
-def _sources(generation: str, clock: str) -> tuple[tuple[str, str], ...]:
-    google = f"Google Cloud documentation, TPU {generation}, system architecture"
-    jax = "JAX's table of TPU hardware (get_tpu_info_for_chip), jax 0.10.2"
-    asked = "the compiler's own words when a kernel asks for more, libtpu 0.0.42.1"
-    return (
-        *(
-            (name, google)
-            for name in ("hbm_bytes_per_second", "hbm_bytes", "bf16_flops", "int8_ops")
-        ),
-        ("clock_hz", f"peak bf16 rate / {clock}"),
-        ("tensor_cores", jax),
-        *((name, "the compiler's topology") for name in ("device_kind", "devices")),
-        ("topology", "the smallest that libtpu 0.0.42.1 takes: one whole host"),
-        ("vmem_bytes", jax),
-        ("vmem_limit_bytes", asked),
-        *((name, jax) for name in ("mxus", "mxu_size")),
-    )
-
-
-# What is published, a row a figure and a column a chip.
-_FIGURES: dict[str, tuple[Any, ...]] = {
-    "device_kind": ("TPU v5 lite", "TPU v6 lite", "TPU v5", "TPU7x"),
-    "tensor_cores": (1, 1, 2, 1),
-    "topology": ("v5e:2x2", "v6e:2x2", "v5p:2x2x1", "tpu7x:2x2x1"),
-    "clock_hz": (1.5e9, 1.75e9, 1.75e9, 2.2e9),
-    "hbm_bytes_per_second": (819e9, 1638e9, 2765e9, 3690e9),
-    "hbm_bytes": (16 << 30, 32 << 30, 95 << 30, 96 << 30),
-    "bf16_flops": (197e12, 918e12, 459e12, 1153.5e12),
-    "int8_ops": (394e12, 1836e12, 918e12, 1153.5e12),
-    "vmem_bytes": (128 << 20, 128 << 20, 64 << 20, 64 << 20),
-    "vmem_limit_bytes": (16 << 20, 32 << 20, 64 << 20, 32 << 20),
-    "mxus": (4, 2, 4, 2),
-    "mxu_size": (128, 256, 128, 256),
-    "devices": (1, 1, 1, 2),
-    "sources": (
-        _sources("v5e", "(4 MXUs x 128 x 128 x 2 operations) = 1.503 GHz, rounded"),
-        _sources("v6e", "(2 MXUs x 256 x 256 x 2 operations x 2 a cycle) = 1.751 GHz"),
-        _sources("v5p", "(2 cores x 4 MXUs x 128 x 128 x 2 operations) = 1.751 GHz"),
-        (
-            *_sources("v7x, half", "(2 MXUs x 256 x 256 x 2 operations x 2 a cycle) = 2.200 GHz"),
-            ("int8_ops", "bf16_flops: XLA's own cycles of a product of int8, libtpu 0.0.42.1"),
-        ),
-    ),
-}
-CHIPS = {
-    name: Chip(name, **{figure: column[place] for figure, column in _FIGURES.items()})
-    for place, name in enumerate(("v5e", "v6e", "v5p", "v7x"))
-}
+CHIPS = published(Chip, __file__)
 
 
 def chip(name: str) -> Chip:
@@ -140,10 +90,8 @@ def topology(name: str, mesh: Mapping[str, int] | None = None) -> str:
 
 
 def here(fallback: str = "v5e") -> str:
-    """The chip that JAX traces for: that of the abstract device or of the default one.
-
-    `fallback` where it is none of CHIPS, as on a machine without a TPU.
-    """
+    """The chip that JAX traces for: that of the abstract device or of the default one; `fallback`
+    where it is none of CHIPS, as on a machine without a TPU."""
     import jax
     from jax.sharding import get_abstract_mesh
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kernels.machines.base import CompileError
+from kernels.machines.base import CompileError, plain_words
 from kernels.machines.compat import jaxprs
 from kernels.machines.tpu.plan import vmem_limit
 
@@ -53,13 +53,9 @@ def mib(size: float) -> str:
 def translate(
     text: str, *, source: str | None = None, buffers: Iterable[tuple[str, int]] = ()
 ) -> TpuCompileError:
-    """Turn the text of an error of JAX, Mosaic or libtpu into a TpuCompileError.
-
-    Args:
-        source: the kernel's line where the traceback tells it.
-        buffers: name and bytes of what the kernel keeps in VMEM, for a text that does not list
-            it.
-    """
+    """Turn the text of an error of JAX, Mosaic or libtpu into a TpuCompileError; `source` is the
+    kernel's line where the traceback tells it, `buffers` name and bytes of what the kernel keeps in
+    VMEM, for a text that does not list it."""
     source = source or _source(text)
     for rule in (_vmem, _block, _rank, _plain):
         if error := rule(text):
@@ -187,102 +183,9 @@ def _rank(text: str) -> TpuCompileError | None:
     )
 
 
-# What a text says, its kind, and what to say instead; {} is the pattern's group. The first row that
-# fits counts.
-_WORDS = (
-    (
-        r"memory space hbm[.\s]*Used ([\d.]+[KMG]?) of ([\d.]+[KMG]?) hbm",
-        "hbm",
-        "the program asks for {} bytes of HBM and the chip has {}: hand it less at a time, donate "
-        "arguments, or shard it over more chips",
-    ),
-    (
-        r"(?i)cannot statically prove that index in dimension (\d+) is a multiple of (\d+)",
-        "alignment",
-        "an index in dimension {} must be a multiple of {}, and the compiler cannot prove it: "
-        "index whole tiles, wrap it in pl.multiple_of, or mask with an iota",
-    ),
-    (
-        r"Unimplemented primitive in Pallas TPU lowering(?: for \w+)?: (\S+?)\.",
-        "unsupported",
-        "the TPU's kernel language has no `{}`: write it in other operations, or do it outside the "
-        "kernel",
-    ),
-    (
-        r"CompileTimeMosaicUnsupportedRhsType: ([^\n]*)",
-        "unsupported",
-        "the chip has no such matmul: {}",
-    ),
-    (
-        r"'tpu\.matmul' op Expected matmul acc to be 32-bit",
-        "unsupported",
-        "the MXU adds up in 32 bits: give the dot preferred_element_type float32, or int32 for "
-        "integers",
-    ),
-    (
-        r"(?s)\A(?=.*i64)(?:(?!failed to legalize).)*failed to legalize operation 'func\.return'",
-        "unsupported",
-        "an index map gives 64-bit integers, since jax_enable_x64 is on, and a TPU kernel takes "
-        "32-bit ones: write jnp.int32(0) for a plain 0 in it, or trace the kernel within "
-        "jax.enable_x64(False)",
-    ),
-    (
-        r"failed to legalize operation '([\w.]+)'",
-        "unsupported",
-        "the compiler cannot translate the operation {} for this chip",
-    ),
-    (
-        r"(?s)\A(?!.*(?:X\{64\|128\}|element type))"
-        r".*?(?:Not implemented|Unimplemented|UNIMPLEMENTED|Unsupported)[:\s]\s*([^\n]*\S)",
-        "unsupported",
-        "not supported on this chip: {}",
-    ),
-    (
-        r"(?s)\A(?=.*X\{64\|128\}).*?= ([a-z]+\d+)\[",
-        "unsupported",
-        "a TPU kernel takes no {} arrays",
-    ),
-    (r"X\{64\|128\}", "unsupported", "a TPU kernel takes no 64-bit arrays"),
-    (
-        r"(?s)\A(?=.*Invalid vector type for load)(?:.*?memref<[\dx]*x([a-z]+\d+))?",
-        "unsupported",
-        "the vector unit cannot load {}",
-    ),
-    (
-        r"(?s)\A(?=.*(?:VectorElementTypeInterface|Unsupported element type))"
-        r"(?:.*?element type:? (?!for\b)(\w+))?",
-        "unsupported",
-        "a kernel has no vectors of {}",
-    ),
-    (
-        r"Cannot store scalars to VMEM",
-        "memory space",
-        "Cannot store scalars to VMEM: keep scalars in SMEM, or store a vector",
-    ),
-    (
-        r"Can only (load scalars from|store scalars to) SMEM",
-        "memory space",
-        "Can only {} SMEM: SMEM holds scalars; keep vectors in VMEM",
-    ),
-    (
-        r"(Load|Store)s are only allowed on VMEM and SMEM",
-        "memory space",
-        "{}s are only allowed on VMEM and SMEM: a ref left in HBM is copied with "
-        "pltpu.make_async_copy only",
-    ),
-    (
-        r"captures constants (\[[^\]]*\]+)",
-        "constants",
-        "the kernel captures constants {}: pass arrays as inputs, or make them inside",
-    ),
-)
-
-
 def _plain(text: str) -> TpuCompileError | None:
-    for pattern, kind, words in _WORDS:
-        if said := re.search(pattern, text):
-            return TpuCompileError(kind, words.format(*said.groups("this dtype")))
-    return None
+    said = plain_words(__file__, text, "this dtype")
+    return TpuCompileError(*said) if said else None
 
 
 def _source(text: str) -> str | None:

@@ -3,8 +3,6 @@
 kernels.yours says it in words.
 """
 
-from __future__ import annotations
-
 import itertools
 import linecache
 import math
@@ -315,10 +313,8 @@ def _by_data(program: ExportedProgram, estimate: Estimate) -> tuple[str, ...]:
 
 
 def _work_by_line(equation: Any) -> tuple[LineFacts, ...]:
-    """What each line of a pallas_call's kernel asks of a program, in order of the source.
-
-    A branch counts as if it were taken, a loop as often as it runs where that is known.
-    """
+    """What each line of a pallas_call's kernel asks of a program, in order of the source. A branch
+    counts as if it were taken, a loop as often as it runs where that is known."""
     counts: dict[tuple[str, int], Counter[str]] = {}
     _count(jax_pallas.kernel(equation), 1, None, counts)
     ordered = sorted(counts.items(), key=lambda item: (Path(item[0][0]).name, item[0][1]))

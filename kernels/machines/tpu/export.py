@@ -1,7 +1,5 @@
 """Export a JAX program for a TPU: StableHLO, a few kilobytes, made without libtpu."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -11,8 +11,6 @@ half of its work. One assumption is the drawing's own: the products take what th
 chip's peak rate.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What was decided for a kernel before it is traced: its chip, its blocks, its share of VMEM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Generic, Self, TypeVar
 
@@ -29,10 +27,8 @@ class ProductBlocks:
     result (bm, bn).
 
     Args:
-        bm, bk, bn: whole numbers of at least 1; larger than the matrix means all of it.
-
-    Raises:
-        ValueError: one of them is no whole number of at least 1.
+        bm, bk, bn: whole numbers of at least 1, ValueError for others; larger than the matrix means
+            all of it.
     """
 
     bm: int
@@ -70,16 +66,11 @@ class TpuPlan(Generic[Block]):
 
     It is made once, where the shapes are known, and handed on: what traces the kernel asks for
     nothing again.
-
-    Args:
-        chip: that it is for.
-        block: the operator's own block sizes, legal and small enough.
-        vmem_limit_bytes: what the kernel asks the compiler for.
     """
 
-    chip: Chip
-    block: Block
-    vmem_limit_bytes: int
+    chip: Chip  # that it is for
+    block: Block  # the operator's own block sizes, legal and small enough
+    vmem_limit_bytes: int  # what the kernel asks the compiler for
 
 
 def vmem_limit(call: Any, name: str) -> int:

@@ -190,7 +190,8 @@ def compile_all(
     timeout: float = TIMEOUT,
     progress: bool = True,
 ) -> list[TpuProgram | TpuCompileError]:
-    """Compile several programs in a small pool of children, each of which starts libtpu once.
+    """Compile several programs in a small pool of children, each of which starts libtpu once; in
+    order, what each became or why it did not: it never raises for one.
 
     Args:
         programs: of any chips.
@@ -198,9 +199,6 @@ def compile_all(
         executable: whether to keep what a TPU VM could load.
         timeout: seconds for each program.
         progress: show a bar on stderr when it takes long and stderr is a terminal.
-
-    Returns:
-        In order, for each program what it became or why it did not; never raises for one.
     """
     results: dict[int, TpuProgram | TpuCompileError] = {}
     for index, result in compile_each(
@@ -218,11 +216,8 @@ def compile_each(
     timeout: float = TIMEOUT,
     progress: bool = True,
 ) -> Iterator[tuple[int, TpuProgram | TpuCompileError]]:
-    """As compile_all, but yield (index, result) as soon as one is there, in any order.
-
-    Args:
-        programs: may be a generator; the next one is made while the children are busy.
-    """
+    """As compile_all, but yield (index, result) as soon as one is there, in any order. `programs`
+    may be a generator; the next one is made while the children are busy."""
     pool = _Pool(programs, tuple(purposes), executable, timeout, libtpu_version())
     with _shown(programs, progress) as advance, contextlib.closing(pool):
         for index, result in pool.run():
@@ -477,15 +472,9 @@ class _Pool:
 
 
 class _Compiler:
-    """A child that holds libtpu, while it is this pool's.
-
-    Args:
-        kind: children of one kind do the same.
-        without: flags that it was started without.
-        job: the program that it has, and the time until which it may have it.
-        before: processor seconds that it had worked when it began.
-        spare: whether another caller had it before.
-    """
+    """A child that holds libtpu, while it is this pool's. Children of one `kind` do the same;
+    `without` are flags that it was started without, and `spare` is whether another caller had it
+    before."""
 
     def __init__(self, child: Child, kind: Hashable, without: frozenset[str], spare: bool) -> None:
         self.child, self.kind, self.without, self.spare = child, kind, without, spare

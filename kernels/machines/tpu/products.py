@@ -10,15 +10,9 @@ def accumulator(dtype):
 
 
 def product(x, y, contract=(1, 0), widen=False):
-    """Two blocks' product in the accumulator's dtype.
-
-    Args:
-        x, y: the blocks.
-        contract: the axis of each that is summed.
-        widen: multiply in float32. XLA's CPU backend lacks bfloat16 and float8 dots in some
-            layouts; float32 holds each of their products exactly, so an interpreted sum is the
-            same.
-    """
+    """Two blocks' product in the accumulator's dtype, `contract` being the axis of each that is
+    summed. `widen` multiplies in float32. XLA's CPU backend lacks bfloat16 and float8 dots in some
+    layouts; float32 holds each of their products exactly, so an interpreted sum is the same."""
     if widen and x.dtype != jnp.int8:
         x, y = x.astype(jnp.float32), y.astype(jnp.float32)
     return jax.lax.dot_general(

@@ -9,8 +9,6 @@ parts twice: the first time it merges what is known of the parts, the second tim
             write finish(known, strip)
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,22 +27,15 @@ from kernels.machines.tpu.rows import RowBlocks
 
 @dataclass(frozen=True)
 class RowKernel:
-    """What a kernel computes; all in float32, [rows, columns] of a part of some rows.
+    """What a kernel computes; all in float32, [rows, columns] of a part of some rows."""
 
-    Args:
-        name: of the kernel.
-        known: how many numbers a row has to be known by, each float32 [rows, 1].
-        start: (keep, count, *arrays, *vectors) → that many, of a part of `count` columns.
-            keep(values, other=0) puts `other` where a block goes beyond the array.
-        merge: (known, known) → known, of two parts together.
-        finish: (known, *arrays, *vectors) → the results' values, then those to be added up over
-            all rows.
-    """
-
-    name: str
-    known: int
+    name: str  # of the kernel
+    known: int  # how many numbers a row has to be known by, each float32 [rows, 1]
+    # (keep, count, *arrays, *vectors) → that many, of a part of `count` columns. keep(values,
+    # other=0) puts `other` where a block goes beyond the array.
     start: Callable[..., tuple[Any, ...]]
-    merge: Callable[..., tuple[Any, ...]]
+    merge: Callable[..., tuple[Any, ...]]  # (known, known) → known, of two parts together
+    # (known, *arrays, *vectors) → the results' values, then those to be added up over all rows.
     finish: Callable[..., tuple[Any, ...]]
 
 
@@ -181,14 +172,9 @@ def along_rows(
     Args:
         forms: (n, **options) → forward, of x and the vectors, with one result; and backward, of x,
             dy and the first vector, with dx as its result and a sum for each vector's gradient.
-        x: [..., n].
-        vectors: [n] each, of x's dtype.
+        x, vectors: [..., n], and [n] each, of x's dtype; the result is as x.
         block: of the forward kernel; None lets it choose, as the backward one does.
         interpret: None interprets where there is no TPU.
-        options: for `forms`.
-
-    Returns:
-        As x.
     """
     x, *vectors_taken = map(jnp.asarray, (x, *vectors))
     flat = x.reshape(-1, x.shape[-1])

@@ -1,7 +1,5 @@
 """Blocks of rows: what kernels that work along the last axis keep of an array in VMEM."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,18 +72,15 @@ def plan(
     block: RowBlocks | None = None,
     chip: Chip | None = None,
 ) -> TpuPlan[RowBlocks]:
-    """Decide on the blocks of a kernel that works along the rows of arrays [rows, n].
+    """Decide on the blocks of a kernel that works along the rows of arrays [rows, n]; ValueError
+    for blocks that are not whole register tiles, or that VMEM cannot hold.
 
     Args:
-        rows, n: of the arrays.
-        dtype: of the arrays.
+        rows, n, dtype: of the arrays.
         arrays, vectors: how many [rows, n] and [n] it reads and writes.
         block: what is asked for; None takes whole rows where a strip of them fits into VMEM, and as
             many rows as make a block of LARGEST bytes and fit into what a kernel is granted.
         chip: None is the one at hand.
-
-    Raises:
-        ValueError: for blocks that are not whole register tiles, or that VMEM cannot hold.
     """
     chip = chip or CHIPS[here()]
     itemsize = np.dtype(dtype).itemsize

@@ -1,7 +1,5 @@
 """The VLIW schedule: what each unit of a TPU core does, bundle by bundle."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable

@@ -9,8 +9,6 @@ With a mesh there are several devices of one core each, in a child process that 
 many: kernels.machines.compat.jax_devices says in which order they go on.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os

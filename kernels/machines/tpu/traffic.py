@@ -1,7 +1,5 @@
 """What XLA's own instructions read from a TPU's HBM and write to it, as their HLO tells."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,15 +19,11 @@ UPDATES = {"dynamic-update-slice", "scatter"}
 def moved(
     module: Module, instruction: HloInstruction, weigh: Callable[[Array], float] = lambda array: 1.0
 ) -> tuple[float, float]:
-    """Bytes that an instruction of XLA's own reads from HBM, and writes to it, in one run.
+    """Bytes that an instruction of the program's entry, XLA's own, reads from HBM, and writes to
+    it, in one run; `weigh` is how much a byte of an array counts.
 
     Of an operand that is sliced or gathered from, the part that is read; of a result that is
     updated in place, the part that is written. What a product's windows fetch again counts again.
-
-    Args:
-        module: that it stands in.
-        instruction: of the program's entry.
-        weigh: how much a byte of an array counts.
     """
     operands = instruction.operands
     shares = [1.0] * len(operands)
@@ -52,13 +46,8 @@ def moved(
 
 
 def share_read(module: Module, parameter: HloInstruction, kernel: KernelShare) -> float:
-    """How much of an argument the program reads, 0 to 1: the sum over its readers, at most 1.
-
-    Args:
-        module: the program.
-        parameter: the argument.
-        kernel: for a Pallas kernel and the place of an operand, the share that it reads.
-    """
+    """How much of a parameter the program reads, 0 to 1: the sum over its readers, at most 1.
+    `kernel` says of a Pallas kernel and the place of an operand the share that it reads."""
     return _share(module, module.entry, parameter.name, kernel, fused=False)
 
 

@@ -1,7 +1,5 @@
 """Tune a function for a chip without the chip: rank its block sizes by estimate."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

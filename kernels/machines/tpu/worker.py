@@ -30,8 +30,8 @@ def answer(question: dict) -> dict:
             kernels.machines.exporting.compile_exported but the devices.
 
     Returns:
-        memory: sizes by JAX's names. cost: XLA's analysis. hlo: the optimised text. executable:
-        bytes or None. seconds: that it took. Of a program that is refused: error, and seconds.
+        memory, cost (XLA's analysis), hlo (optimised), executable (bytes or None) and seconds. Of a
+        program that is refused: error, and seconds.
     """
     start = time.perf_counter()
     try:

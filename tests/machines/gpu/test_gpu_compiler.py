@@ -1,6 +1,7 @@
 """Programs are compiled for GPUs that are not there, down to their machine code."""
 
 import functools
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -213,16 +214,8 @@ def test_hopper_code_is_refused_on_an_a100():
         gpu.compile(lambda a, b: hopper.matmul(a, b, None, config), half, half, chip="a100")
 
 
-REVERSE = """
-extern "C" __global__ void reverse(float* o, const float* x) {
-  __shared__ float s[64];
-  int i = threadIdx.x, b = blockIdx.x * 64;
-  s[i] = x[b + i];
-  __syncthreads();
-  o[b + i] = s[63 - i];
-}
-extern "C" __global__ void one(float* o) { o[threadIdx.x] = 1.f; }
-"""
+DATA = Path(__file__).with_name("data")
+REVERSE = (DATA / "reverse.cu").read_text()
 
 
 def test_cuda_is_compiled_without_a_toolkit():

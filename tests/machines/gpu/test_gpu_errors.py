@@ -1,6 +1,8 @@
 """What the compilers refuse is said in one line of plain words."""
 
+import json
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -8,34 +10,8 @@ from kernels import gpu
 from kernels.machines.gpu.errors import translate
 
 # As jax 0.10.2, its plugin and ptxas 12.9 said it.
-SAID = {
-    "shared memory": (
-        "RESOURCE_EXHAUSTED: Shared memory size limit exceeded: requested 327680, available: "
-        "232448, context: []",
-        "asks for 327,680 bytes of shared memory and may have 232,448",
-    ),
-    "shared memory, Mosaic": (
-        "Mosaic GPU kernel exceeds available shared memory: smem_bytes=1015904 > "
-        "max_smem_bytes=232448",
-        "asks for 1,015,904 bytes",
-    ),
-    "shared memory, ptxas": (
-        "ptxas error   : Entry function 'k' uses too much shared data (0x10000 bytes, 0xc000 max)",
-        "asks for 65,536 bytes of shared memory and may have 49,152",
-    ),
-    "block": (
-        "The Pallas Triton lowering currently requires that all operations have array arguments "
-        "and results whose size is a power of 2. Encountered an array of shape (96, 64)",
-        "an array of shape (96, 64)",
-    ),
-    "registers": ("Compilation result discarded due to register spilling", "spills registers"),
-    "unsupported": (
-        "NOT_FOUND: No FFI handler registered for cusolver_potrf_ffi on a platform CUDA",
-        "cusolver_potrf_ffi",
-    ),
-    "other, ptxas": ("x\nptxas fatal   : Value 'sm_1' is not defined", "ptxas refuses it: Value"),
-    "other": ("\n INVALID_ARGUMENT: No such compile option: 'x'\nmore", "No such compile option"),
-}
+DATA = Path(__file__).with_name("data")
+SAID = json.loads((DATA / "errors.json").read_text())
 
 
 @pytest.mark.parametrize("name", SAID)

@@ -3,6 +3,7 @@
 import statistics
 import sys
 from collections import Counter
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -119,17 +120,8 @@ def _instruction(text):
     return sass.SassInstruction(0, text, stall=1)
 
 
-HLO = """HloModule m
-ENTRY %main (a: bf16[8,64,32], b: bf16[8,32,16]) -> bf16[8,64,16] {
-  %a = bf16[8,64,32]{2,1,0} parameter(0)
-  %b = bf16[8,32,16]{2,1,0} parameter(1)
-  %call.1 = (bf16[8,64,16]{2,1,0}, s8[100]{0}) custom-call(%a, %b), \
-custom_call_target="__cublas$lt$matmul", backend_config={"gemm_backend_config":\
-{"lhs_contracting_dimensions":["2"],"lhs_batch_dimensions":["0"]}}
-  %get = bf16[8,64,16]{2,1,0} get-tuple-element(%call.1), index=0
-  ROOT %twice = bf16[8,64,16]{2,1,0} fusion(%get, %get), kind=kLoop, calls=%c
-}
-"""
+DATA = Path(__file__).with_name("data")
+HLO = (DATA / "product.hlo.txt").read_text()
 
 
 def test_bytes_and_operations_are_read_from_the_program():
@@ -139,25 +131,7 @@ def test_bytes_and_operations_are_read_from_the_program():
     assert twice.bytes == 2 * 2 * 8 * 64 * 16 and not twice.flops  # an operand counts once
 
 
-FUSED = """HloModule jit_f
-%inner (p: bf16[64,32], q: bf16[32,16]) -> f32[64,16] {
-  %p = bf16[64,32]{1,0} parameter(0)
-  %q = bf16[32,16]{1,0} parameter(1)
-  ROOT %d = f32[64,16]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-}
-%outer (a: s8[64,32], b: bf16[32,16]) -> f32[64,16] {
-  %a = s8[64,32]{1,0} parameter(0)
-  %c = bf16[64,32]{1,0} convert(%a)
-  %b = bf16[32,16]{1,0} parameter(1)
-  %f = f32[64,16]{1,0} fusion(%c, %b), kind=kCustom, calls=%inner
-  ROOT %n = f32[64,16]{1,0} negate(%f)
-}
-ENTRY %main (x: s8[64,32], y: bf16[32,16]) -> f32[64,16] {
-  %x = s8[64,32]{1,0} parameter(0)
-  %y = bf16[32,16]{1,0} parameter(1)
-  ROOT %both = f32[64,16]{1,0} fusion(%x, %y), kind=kCustom, calls=%outer
-}
-"""
+FUSED = (DATA / "fused.hlo.txt").read_text()
 
 
 def test_products_inside_a_fusion_are_counted():
@@ -183,44 +157,7 @@ def test_a_fused_product_takes_its_multiplications():
     assert least["emitted"] >= flops / h100.float32_flops > 10 * least["triton"]
 
 
-LOOPS = """HloModule jit_f
-%below (c: (s32[], f32[64,512])) -> pred[] {
-  %c = (s32[], f32[64,512]{1,0}) parameter(0)
-  %i = s32[] get-tuple-element(%c), index=0
-  %most = s32[] constant(12)
-  ROOT %less = pred[] compare(%i, %most), direction=LT
-}
-%slice (a: f32[4096,512], i: s32[]) -> f32[64,512] {
-  %a = f32[4096,512]{1,0} parameter(0)
-  %i = s32[] parameter(1)
-  %same = f32[4096,512]{1,0} bitcast(%a)
-  ROOT %part = f32[64,512]{1,0} dynamic-slice(%same, %i, %i), dynamic_slice_sizes={64,512}
-}
-%inner (d: (s32[], f32[64,512])) -> (s32[], f32[64,512]) {
-  %d = (s32[], f32[64,512]{1,0}) parameter(0)
-  %j = s32[] get-tuple-element(%d), index=0
-  %x = f32[64,512]{1,0} get-tuple-element(%d), index=1
-  %twice = f32[64,512]{1,0} fusion(%x), kind=kLoop, calls=%f
-  ROOT %back = (s32[], f32[64,512]{1,0}) tuple(%j, %twice)
-}
-%outer (e: (s32[], f32[4096,512])) -> (s32[], f32[4096,512]) {
-  %e = (s32[], f32[4096,512]{1,0}) parameter(0)
-  %k = s32[] get-tuple-element(%e), index=0
-  %all = f32[4096,512]{1,0} get-tuple-element(%e), index=1
-  %cut = f32[64,512]{1,0} fusion(%all, %k), kind=kLoop, calls=%slice
-  %start = s32[] constant(5)
-  %carried = (s32[], f32[64,512]{1,0}) tuple(%start, %cut)
-  %rounds = (s32[], f32[64,512]{1,0}) while(%carried), condition=%below, body=%inner
-  ROOT %again = (s32[], f32[4096,512]{1,0}) tuple(%k, %all)
-}
-ENTRY %main (n: s32[], y: f32[4096,512]) -> (s32[], f32[4096,512]) {
-  %n = s32[] parameter(0)
-  %y = f32[4096,512]{1,0} parameter(1)
-  %begin = (s32[], f32[4096,512]{1,0}) tuple(%n, %y)
-  ROOT %w = (s32[], f32[4096,512]{1,0}) while(%begin), condition=%c, body=%outer, \
-backend_config={"known_trip_count":{"n":"3"}}
-}
-"""
+LOOPS = (DATA / "loops.hlo.txt").read_text()
 
 
 def test_loops_count_as_often_as_they_run_and_slices_as_what_they_take():

@@ -1,6 +1,7 @@
 """Sources of operators for the emulated GpSimd engine, right ones and wrong ones."""
 
 import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,19 +9,8 @@ import pytest
 from kernels.machines.neuron import gpsimd
 from kernels.machines.neuron.gpsimd import compiler
 
-HEADERS = """
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <algorithm>
-#include <cassert>
-#include <torch/torch.h>
-#include <neuron/neuron-utils.hpp>
-using torch::neuron::tcm_free;
-using torch::neuron::tcm_malloc;
-"""
+DATA = Path(__file__).with_name("data")
+HEADERS = (DATA / "headers.h").read_text()
 SHAPES = """
 #include <torch/torch.h>
 #include "torchneuron/register.h"

@@ -1,5 +1,6 @@
 """The emulated GpSimd engine: each check refuses a planted fault and accepts its twin."""
 
+import json
 import os
 import platform
 import sys
@@ -36,71 +37,8 @@ def test_the_right_one_passes_in_every_order(n, cores, seed):
 
 
 # Each: a line of `right`, what it becomes, the kind of the finding, and words of the message.
-FAULTS = {
-    "a store beyond the buffer": (
-        {"compute": "for (size_t i = 0; i <= end - begin; ++i) t[i] = 2;"}, "bounds",
-        "core 0: writes element 12 of a TCM buffer of 12 elements (4 bytes each)"),
-    "a load beyond the buffer": ({"compute": "t[0] = t[end - begin + 2];"}, "bounds",
-        "core 0: reads element 14 of a TCM buffer of 12 elements"),
-    "a load before the buffer": ({"compute": "volatile size_t one = 1; t[0] = *(t - one);"},
-        "bounds", "core 0: reads element -1 of a TCM buffer of 12 elements"),
-    "a memset beyond the buffer": ({"compute": "volatile size_t bytes = 50; memset(t, 0, bytes);"},
-        "bounds", "core 0: memset writes element 48 of a TCM buffer of 48 elements (1 bytes each)"),
-    "a memcpy from beyond the buffer": (
-        {"compute": "volatile size_t bytes = 52; float own[13]; memcpy(own, t, bytes);"}, "bounds",
-        "core 0: memcpy reads element 48"),
-    "a transfer longer than the buffer": ({"allocate": "(float*)tcm_malloc(share)"}, "bounds",
-        "core 0: tensor_to_tcm writes element 3 of a TCM buffer of 3 elements"),
-    "a transfer beyond the tensor": (
-        {"load": "in.tensor_to_tcm<float>(t, begin + 6, end - begin);"}, "bounds",
-        "core 7: tensor_to_tcm takes 12 elements from 90 on of input 0, which has 96"),
-    "a negative offset": ({"load": "in.tensor_to_tcm<float>(t, begin - 1, end - begin);"}, "bounds",
-        "core 0: tensor_to_tcm takes 12 elements from 18446744073709551615 on of input 0"),
-    "a store beyond the result": ({"store": "to.tcm_to_tensor<float>(t, begin + 1, end - begin);"},
-        "bounds", "core 7: tcm_to_tensor takes 12 elements from 85 on of the result, which has 96"),
-    "a read of what was never loaded": ({"load": "(void)in;"}, "unset",
-        "core 0: reads element 0 of a TCM buffer of 12 elements (4 bytes each), where nothing"),
-    "a store of what was never computed": ({"load": "(void)in;", "compute": "t[0] = 1;"}, "unset",
-        "core 0: tcm_to_tensor reads element 1 of a TCM buffer of 12 elements"),
-    "a leak": ({"free": ""}, "leak", "core 0: tcm_malloc(48) was never freed"),
-    "a use after the free": ({"free": "tcm_free(t); t[1] = 0;"}, "freed",
-        "core 0: writes a TCM buffer of 48 bytes after tcm_free"),
-    "a second free": ({"free": "tcm_free(t); tcm_free(t);"}, "freed", "core 0: tcm_free is given"),
-    "two cores at one element": ({"begin": "id * (share - 1)"}, "twice",
-        "core 1: tcm_to_tensor writes element [0, 11] of the result, which core 0 has written"),
-    "a tail that nobody writes": ({"end": "std::min(n, begin + n / count - 1)"}, "unwritten",
-        "no core writes element [0, 11] of the result, and 8 of 96 in all are missing"),
-    "an element of another core": (
-        {"load": "to.tensor_to_tcm<float>(t, 0, 1); in.tensor_to_tcm<float>(t, begin, share);"},
-        "unset",
-        "core 0: tensor_to_tcm reads element [0, 0] of the result, which it has not written"),
-    "elements of another width": ({"load": "in.tensor_to_tcm<double>((double*)t, begin, 2);"},
-        "dtype", "core 0: tensor_to_tcm takes elements of 8 bytes, and input 0 is float32[2, 48]"),
-    "floats as whole numbers": (
-        {"load": "in.tensor_to_tcm<int32_t>((int32_t*)t, begin, end - begin);"}, "dtype",
-        "core 0: tensor_to_tcm takes signed whole numbers of 4 bytes, and input 0 is float32[2"),
-    "a result of whole numbers": (
-        {"store": "to.tcm_to_tensor<uint32_t>((uint32_t*)t, begin, end - begin);"}, "dtype",
-        "core 0: tcm_to_tensor takes unsigned whole numbers of 4 bytes, and the result is float32"),
-    "a pointer to the stack": (
-        {"load": "float own[64]; in.tensor_to_tcm<float>(own, begin, end - begin);"}, "bounds",
-        "core 0: tensor_to_tcm is given a pointer that tcm_malloc has not returned"),
-    "a null pointer": (
-        {"allocate": "(float*)tcm_malloc(20000)", "guard": "", "load": "", "compute": "t[3] = 1;"},
-        "null",
-        "core 0: writes through a null pointer: tcm_malloc(20000) had returned null, as 0 of 16384",
-    ),
-    "a null pointer in a transfer": ({"allocate": "(float*)tcm_malloc(20000)", "guard": ""}, "null",
-        "core 0: writes through a null pointer: tcm_malloc(20000)"),
-    "an accessor on eight cores": (
-        {"load": "in.tensor_to_tcm<float>(t, begin, share); auto a = x.accessor<float, 2>();"
-         " t[0] = a[0][0];"},
-        "accessor",
-        "core 0: accessor with 8 cores: only TCM accessors work there",
-    ),
-    "a tensor of one's own": ({"result": "torch::empty(x.sizes(), torch::kFloat)"}, "result",
-        "core 0: returns without get_dst_tensor(): of 8 cores no returned tensor is taken"),
-}  # fmt: skip
+DATA = Path(__file__).with_name("data")
+FAULTS = json.loads((DATA / "gpsimd_faults.json").read_text())
 
 
 @pytest.mark.slow
@@ -112,19 +50,7 @@ def test_a_planted_fault_is_refused(fault):
     assert refuse(sources, words, name=name).kind == kind
 
 
-TWINS = [
-        {"compute": "for (size_t i = end - begin; i--;) t[i] *= 2;"},
-        {"compute": "float own[12]; memcpy(own, t, 4 * share); for (float& v : own) v *= 2;"
-         " memcpy(t, own, 4 * share);"},
-        {"allocate": "(float*)tcm_malloc(16384)"},
-        {"free": "tcm_free(t); tcm_free(nullptr);"},
-        {"free": "tcm_free(t); t = (float*)tcm_malloc(16384); if (!t) abort(); tcm_free(t);"},
-        {"store": "for (size_t i = 0; i < end - begin; ++i)"
-         " to.tcm_to_tensor<float>(t + i, begin + i, 1);"},
-        {"store": "to.tcm_to_tensor<float>(t, begin, share);"
-         " to.tensor_to_tcm<float>(t, begin, share);"},
-        {"begin": "(count - 1 - id) * share"},
-]  # fmt: skip
+TWINS = json.loads((DATA / "gpsimd_twins.json").read_text())
 
 
 @pytest.mark.parametrize("place", range(len(TWINS)))
@@ -238,32 +164,12 @@ def test_traffic_is_counted_by_core():
 
 def test_many_buffers_one_after_another():
     """The addresses of freed buffers come again, and stay apart from those that live."""
-    code = """
-      torch::Tensor out = get_dst_tensor();
-      auto in = x.tcm_accessor();
-      auto to = out.tcm_accessor();
-      float* kept = (float*)tcm_malloc(4);
-      for (int64_t i = 0; i < x.numel(); ++i) {
-        float* t = (float*)tcm_malloc(4);
-        in.tensor_to_tcm<float>(t, i, 1);
-        *t *= 2;
-        *kept = *t;
-        to.tcm_to_tensor<float>(kept, i, 1);
-        tcm_free(t);
-      }
-      tcm_free(kept);
-      return out;"""
+    code = (DATA / "many_buffers.cpp").read_text()
     x = np.arange(3000, dtype=np.float32)
     assert np.array_equal(gpsimd.run(alone(code), "twice", x, cores=1).result, 2 * x)
 
 
-ELEMENTS = """
-  torch::Tensor out = torch::zeros(x.sizes(), torch::kFloat);
-  auto from = x.accessor<float, 2>();
-  auto to = out.accessor<float, 2>();
-  for (int64_t i = 0; i < x.sizes()[0]; ++i)
-    for (int64_t j = 0; j < x.sizes()[1]{more}; ++j) to[i][j] = 2 * from[i][j];
-  return out;"""
+ELEMENTS = (DATA / "elements.cpp").read_text()
 
 
 def test_the_documents_accessor_on_one_core():

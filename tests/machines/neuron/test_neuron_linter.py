@@ -1,8 +1,10 @@
 """The lint finds what a compiler refuses, says where, and leaves the rest alone."""
 
 import functools
+import json
 import math
 import os
+from pathlib import Path
 from textwrap import indent
 
 import numpy as np
@@ -50,36 +52,8 @@ def test_what_is_allowed_is_left_alone():
 
 # What follows `a = nl.ndarray(x.shape, dtype=x.dtype)` in a kernel of x; what is found there, and
 # what is advised instead.
-FAULTS = {
-    "comprehension": ("return [nl.load(a) for _ in range(2)]",
-        "a list comprehension is not in the kernel language", "appends to a list"),
-    "generator": ("return sum(n for n in x.shape)", "a generator is not in the kernel language",
-        "a for loop"),
-    "try": ("try:\n    pass\nexcept ValueError:\n    pass", "try is not", "assert"),
-    "with": ("with open('file') as file:\n    return file", "with is not", "plain statements"),
-    "lambda": ("return (lambda n: n + 1)(x.shape[0])", "a lambda is not", "beside the kernel"),
-    "inner function": ("def inner(n):\n    return n\nreturn inner(x.shape[0])",
-        "a function inside the kernel is not", "beside the kernel"),
-    "raise": ("raise ValueError(x.shape)", "raise is not", "assert condition"),
-    "operator": ("b = a[:, 0:2]\nreturn b * 2.0", "an operator on a tile, b * 2.0",
-        "nisa.tensor_tensor"),
-    "negation": ("return -x[0:1, :]", "an operator on a tile, -x", "nisa.tensor_scalar"),
-    "augmented": ("a += 1.0", "an operator on a tile, a += 1.0", "nisa.tensor_tensor"),
-    "comparison": ("return x[0, 0] > 3", "a comparison of a tile, x[0, 0] > 3",
-        "nisa.tensor_scalar"),
-    "branch": ("if a[0:1, 0:1]:\n    return a", "a branch on a tile", "a condition on shapes"),
-    "loop": ("for row in a[0:4, :]:\n    return row", "a loop over a tile", "a range, and slices"),
-    "assignment": ("a[:, 0:1] = x", "assignment into a tile", "nisa.tensor_copy"),
-    "mask": ("nisa.tensor_copy(dst=x, src=x, mask=x.shape[0] < 3)", "mask= is gone", "min()"),
-    "arange": ("return nl.arange(128)", "nl.arange is gone", "a slice"),
-    "divide": ("nisa.tensor_tensor(dst=x, data1=x, data2=x, op=nl.divide)", "nl.divide is gone",
-        "nisa.reciprocal"),
-    "no dst": ("nisa.reciprocal(data=x)", "nisa.reciprocal without dst", "dst=tile"),
-    "numpy": ("return np.zeros(x.shape)", "a call of numpy.zeros in a kernel", "plain Python"),
-    "other generation": ("return bl.zeros(x.shape, dtype=x.dtype)",
-        "kernels.machines.neuron.beta1.language.zeros in a kernel of modern NKI", "nki"),
-    "in a helper": ("doubled(x)", "an operator on a tile, b * 2.0", "nisa.tensor_tensor"),
-}  # fmt: skip
+DATA = Path(__file__).with_name("data")
+FAULTS = json.loads((DATA / "linter_faults.json").read_text())
 
 
 def doubled(x):

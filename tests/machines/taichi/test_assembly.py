@@ -1,24 +1,15 @@
 """The assembly of a kernel, and what is read from it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from kernels import optional
 from kernels.machines.taichi import TaichiError, assembly
 
-LOOP = """
-.LBB0_1:
-\tmovss\t(%rax), %xmm0
-\tmulss\t%xmm1, %xmm0
-\tjne\t.LBB0_1
-.LBB0_2:
-\tvmovups\t(%rax), %zmm0
-\tvfmadd231ps\t(%rbx), %zmm1, %zmm0
-\tvmulps\t%ymm1, %ymm2, %ymm3
-\tjne\t.LBB0_2
-\tmulps\t%xmm1, %xmm0
-\tret
-"""
+DATA = Path(__file__).with_name("data")
+LOOP = (DATA / "loop.s").read_text()
 
 
 def test_products_are_counted_by_register():

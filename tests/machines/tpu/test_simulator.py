@@ -1,6 +1,8 @@
 """The simulated machine refuses what the hardware would, shuffles, and cleans up after itself."""
 
+import json
 import logging
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -156,20 +158,8 @@ def test_a_masked_store_is_bounded_by_each_dimension():
     assert np.array_equal(simulate(some_rows, x).result, wanted)
 
 
-REPORTS = {
-    "as JAX 0.10 and 0.11 print them": """RACE DETECTED
-  write of ('vmem', 103, 0, 0)[(slice(0, 8, 1), slice(0, 128, 1))] from 100, 0, /a/b/k.py:22:62 (k)
-  clock: [1 3]
-  read of ('vmem', 103, 0, 0)[()] from 0, 1, pallas_call
-  clock: [2 0]
-""",
-    "as JAX 0.12 logs them": """RACE DETECTED
-  write of ('vmem', 103, (0, 0))[(slice(0, 8, 1), slice(0, 128, 1))] from (100, 0), /a/b/k.py:22:62
-  clock: [1 3]
-  read of ('vmem', 103, (0, 0))[()] from (0, 1), pallas_call
-  clock: [2 0]
-""",
-}
+DATA = Path(__file__).with_name("data")
+REPORTS = json.loads((DATA / "race_reports.json").read_text())
 
 
 @pytest.mark.parametrize("form", REPORTS)

@@ -1,5 +1,7 @@
 """The readers of what the compiler writes, on recorded files."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -130,18 +132,8 @@ def test_hlo(data):
     assert run["copy-start"].opcode == "copy-start"
 
 
-MATMUL = """
-ENTRY %main (x: bf16[4096,4096], y: bf16[4096,4096]) -> bf16[4096,4096] {
-  %x = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(0)
-  %y = bf16[4096,4096]{1,0:T(8,128)(2,1)} parameter(1)
-  %copy-start = (bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)}, bf16[4096,4096]{1,0:T(8,128)(2,1)}, \
-u32[]{:S(2)}) copy-start(%x), cross_program_prefetch_index=0
-  %copy-done = bf16[4096,4096]{1,0:T(8,128)(2,1)S(1)} copy-done(%copy-start)
-  ROOT %z = bf16[4096,4096]{1,0:T(8,128)(2,1)} fusion(%copy-done, %y), kind=kOutput, \
-calls=%c, backend_config={"window_config":{"kernel_window_bounds":["512","1"],\
-"output_window_bounds":["171","1"],"input_window_bounds":["171","32"]}}
-}
-"""
+DATA = Path(__file__).with_name("data")
+MATMUL = (DATA / "matmul.hlo.txt").read_text()
 
 
 def test_windows_of_xlas_own_matmul():

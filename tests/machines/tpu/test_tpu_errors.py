@@ -1,33 +1,16 @@
 """Error texts that were recorded from the compiler, and the words they become."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from kernels.machines.tpu.diagnose import TpuCompileError, translate
 
 MIB = 1 << 20
 
-WORDS = {
-    "vmem": ("vmem", "128.00 MiB of VMEM and may have 16.00 MiB"),
-    "vmem_v5p": ("vmem", "64.00 MiB of VMEM and may have 63.94 MiB"),
-    "block8": ("block", "second-to-last dimension, 5, must be a multiple of 8 or all 100"),
-    "block128": ("block", "last dimension, 100, must be a multiple of 128 or all 512"),
-    "rank": ("block", "has 1 dimensions, and its array (64, 512) has 2"),
-    "sort": ("unsupported", "no `sort`"),
-    "cumsum": ("unsupported", "no `cumsum`"),
-    "rev": ("unsupported", "no `rev`"),
-    "while_dyn": ("unsupported", "no `dynamic_slice`"),
-    "f16": ("unsupported", "cannot load f16"),
-    "f64": ("unsupported", "no f64 arrays"),
-    "complex": ("unsupported", "no vectors of this dtype"),
-    "int8mm": ("unsupported", "adds up in 32 bits"),
-    "v3_bf16": ("unsupported", "vector<128x128xbf16>"),
-    "i64index": ("unsupported", "jax_enable_x64 is on"),
-    "dynlane": ("alignment", "dimension 1 must be a multiple of 128"),
-    "scalar_store": ("memory space", "Cannot store scalars to VMEM"),
-    "smem": ("memory space", "Can only load scalars from SMEM"),
-    "hbm": ("memory space", "make_async_copy"),
-    "const": ("constants", "f32[128]"),
-}
+DATA = Path(__file__).with_name("data")
+WORDS = json.loads((DATA / "words.json").read_text())
 
 
 @pytest.mark.parametrize("name", WORDS)

@@ -5,8 +5,6 @@ machine of modern NKI: it has tiles with operators and index grids, masks, and f
 the tile of their result.
 """
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 from typing import Any

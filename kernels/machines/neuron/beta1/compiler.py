@@ -3,8 +3,6 @@
 It holds what is live to the size of the memories, whoever allocates.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernels.machines.neuron.errors import nothing_but

@@ -4,8 +4,6 @@ Names and arguments are those of the AWS Neuron documentation of SDK 2.20 to 2.2
 are those of kernels.machines.neuron.instructions.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +51,8 @@ def _makes(
     dtype=None,
     **defaults,
 ) -> Callable[..., Beta1Tile]:
-    """An instruction as a function that makes the tile of its result.
+    """An instruction as a function that makes the tile of its result; what else the vendor's takes
+    is ignored.
 
     Args:
         instruction: which gets the tile as dst.
@@ -62,10 +61,7 @@ def _makes(
         columns: so many numbers for each partition of the operand instead.
         loosens: whether what the mask leaves out of the result is anything.
         dtype: of the tile, by default that of the operand.
-        **defaults: of arguments, where beta 1 has others.
-
-    Returns:
-        The function. What else the vendor's takes is ignored.
+        defaults: of arguments, where beta 1 has others.
     """
     name = instruction.__name__.removeprefix("_")
     _, *own = (known for known in inspect.signature(instruction).parameters if known != "what")

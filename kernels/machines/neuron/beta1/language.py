@@ -287,11 +287,9 @@ def device_print(prefix: str, x, *, mask=None, **options) -> None:
 
 
 def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None, **options) -> Any:
-    """x reduced with those of the iterations before, over the loops of `loop_indices`.
-
-    The first iteration begins with x alone. What the name held before that it is assigned to would
-    count as well, and is not known here: a warning says so.
-    """
+    """x reduced with those of the iterations before, over the loops of `loop_indices`. The first
+    iteration begins with x alone. What the name held before that it is assigned to would count as
+    well, and is not known here: a warning says so."""
     check_tiles("loop_reduce", x=x)
     if mask is not None:
         absent("neuronxcc.nki.language", "loop_reduce(mask=…)", __all__)

@@ -139,11 +139,8 @@ def _grid_of(tile: View, places: np.ndarray, keys=None, dynamic: bool = False) -
 
 
 def masked(name: str, operand, mask: np.ndarray | None, skip: bool = False) -> Any:
-    """The operand as far as a mask takes it; a point outside that no mask leaves out is refused.
-
-    Args:
-        skip: leave out what is outside.
-    """
+    """The operand as far as a mask takes it; a point outside that no mask leaves out is refused,
+    unless `skip` leaves it out."""
     if not isinstance(operand, View):
         return operand
     if not isinstance(operand, Grid):

@@ -4,8 +4,6 @@
 it. The API is that of AWS's "Custom Operators API Reference Guide".
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

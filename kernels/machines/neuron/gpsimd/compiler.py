@@ -1,7 +1,5 @@
 """Custom operators compiled by g++ for the CPU, each once, kept in the user's cache."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os
@@ -214,10 +212,8 @@ def _key(texts: Mapping[str, str]) -> str:
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> Path:
-    """The file `name` of the cache; `make(path)` writes it where it is missing.
-
-    It is made in a folder of its own and moved into place: two processes may make it at a time.
-    """
+    """The file `name` of the cache; `make(path)` writes it where it is missing. It is made in a
+    folder of its own and moved into place: two processes may make it at a time."""
     place = cache.folder("gpsimd")
     target = place / name
     try:

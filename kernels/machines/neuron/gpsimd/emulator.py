@@ -1,7 +1,5 @@
 """GpSimd on a CPU: a custom operator run by emulated cores in a child process, and looked after."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What can be wrong with a custom operator, in plain words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

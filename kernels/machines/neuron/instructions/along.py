@@ -1,7 +1,5 @@
 """Along a partition: reductions, scans and statistics; and over the partitions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What all instructions ask of their operands, and the enumerations that kernels hand them."""
 
-from __future__ import annotations
-
 from enum import Enum, IntEnum
 from types import ModuleType
 
@@ -164,14 +162,11 @@ def reduce_last(
     anybody asks for it; reading them out is a short instruction more.
 
     Args:
-        where: the engine.
-        result: where the instruction put it.
+        where, result: the engine, and where the instruction put it.
         numbers: what it put there, in float32, before they were cast to the dtype of result.
-        operation: what reduces, such as nl.add.
-        out: where the accumulators go, if anywhere.
-        command: a reduce_cmd.
+        operation, command: what reduces, such as nl.add, and a reduce_cmd.
+        out, negate: where the accumulators go, if anywhere, and whether negated.
         initial: what load_reduce starts from.
-        negate: whether the result is.
     """
     if out is None and command == IDLE:
         return

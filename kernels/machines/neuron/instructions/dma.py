@@ -1,7 +1,5 @@
 """What the DMA engines move: between HBM and SBUF, and between the cores of a launch."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """An element at a time: what the Vector, the Scalar and the GpSimd engine compute with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -393,10 +391,8 @@ def activation(
     *,
     what: str = "activation",
 ) -> None:
-    """dst = op(data scale + bias), on the Scalar engine, and a sum of it where asked for.
-
-    scale and bias are numbers or tiles [partitions, 1]; a number as bias needs NeuronCore-v3.
-    """
+    """dst = op(data scale + bias), on the Scalar engine, and a sum of it where asked for. scale and
+    bias are numbers or tiles [partitions, 1]; a number as bias needs NeuronCore-v3."""
     tiles(what, dst=dst, data=data)
     operation = activation_function(what, op)
     core = machine()

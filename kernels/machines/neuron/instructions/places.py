@@ -1,7 +1,5 @@
 """Which element goes where: patterns and choices, searching and gathering."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Registers: numbers that an engine holds, for loops on the device and offsets."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernels.machines.neuron.errors import refuse

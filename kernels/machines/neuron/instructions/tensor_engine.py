@@ -1,7 +1,5 @@
 """The Tensor engine: products, transposes, and products of numbers with a scale for each 32."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -127,10 +125,8 @@ def _put_product(
 
 def _product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x y, in pieces that BLAS does not spread over threads: on a busy machine they wait for each
-    other a hundred times longer than they compute.
-
-    The order in which the array adds up is not published; here it is four sums, then their sum.
-    """
+    other a hundred times longer than they compute. The order in which the array adds up is not
+    published; here it is four sums, then their sum."""
     (m, k), n = x.shape, y.shape[1]
     quarter = -(-k // 4)
     width = max(1, 2**18 // (m * quarter))

@@ -3,8 +3,6 @@
 Names and signatures are those of the AWS Neuron documentation of NKI 0.3 to 0.7.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -4,8 +4,6 @@ One rank is simulated, so each of these refuses the call. The names are there, s
 that uses them for several ranks only runs on one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 They stand in kernels.machines.neuron.instructions, with the arguments of the vendor's.
 """
 
-from __future__ import annotations
-
 from kernels.machines.neuron.errors import nothing_but
 from kernels.machines.neuron.instructions import NAMES
 from kernels.machines.neuron.instructions.common import (

@@ -4,8 +4,6 @@ Names, arguments and limits are those of the AWS Neuron documentation of nki.lan
 What is made of several instructions, such as nl.softmax, is left to kernels.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import dataclasses
@@ -212,11 +210,9 @@ def _reduced(operation, x, axis, dtype=None, keepdims: bool = False, **options) 
 
 
 def affine_range(*bounds: int) -> Iterator[int]:
-    """A loop whose iterations are independent; deprecated since NKI 0.7, an alias of range.
-
-    The simulator runs it in the order that InterpretParams asks for. An iteration that reads what
-    another one wrote is warned of in the order written, and refused in any other.
-    """
+    """A loop whose iterations are independent; deprecated since NKI 0.7, an alias of range. The
+    simulator runs it in the order that InterpretParams asks for. An iteration that reads what
+    another one wrote is warned of in the order written, and refused in any other."""
     return machine().iterations(*bounds)
 
 

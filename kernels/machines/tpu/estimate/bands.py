@@ -5,8 +5,6 @@ in which half it is; a band is made of the half that is kept for testing. A comp
 estimates has a band of its own, made of the problems that both sides were timed on (`ratio_band`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import functools
@@ -32,14 +30,8 @@ LAUNCHED = 0.5  # of a published time: with more launch than that, a row says li
 
 def regime(estimate: Any) -> str:
     """The sort of program that an estimate is of: who wrote what takes most of its time, and what
-    binds there; of XLA's programs, whether that is in a loop, or a product, too.
-
-    Args:
-        estimate: a kernels.tpu.Estimate.
-
-    Returns:
-        "Pallas, compute", "XLA, HBM", "XLA loops, HBM", "XLA products, compute" and the like.
-    """
+    binds there; of XLA's programs, whether that is in a loop, or a product, too. "Pallas, compute",
+    "XLA, HBM", "XLA loops, HBM", "XLA products, compute" and the like."""
     whole = sum(op.cycles for op in estimate.ops)
     most = lambda holds: 2 * sum(op.cycles for op in estimate.ops if holds(op)) > whole
     if most(lambda op: op.call is not None):
@@ -204,10 +196,5 @@ def _found(file: Path, changed: int) -> Mapping[tuple[str, str], Mapping[str, li
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which a share of them lies, between neighbours in proportion.
-
-    Args:
-        values: at least one.
-        share: from 0 to 1.
-    """
+    """The value below which a share of them, 0 to 1, lies, between neighbours in proportion."""
     return float(np.quantile(values, share))

@@ -12,8 +12,6 @@ one purpose to the pool together, and sends each generator its answers, until al
     cost.py     of each: operations, their sum ── return Estimate
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Hashable, Sequence
 from pathlib import Path
@@ -92,9 +90,6 @@ def estimate_program(
     Args:
         program: as kernels.tpu.export makes it.
         timeout, budget, large: as of estimate.
-
-    Returns:
-        What it would take on its chip.
 
     Raises:
         TpuCompileError: where the compiler refuses it.

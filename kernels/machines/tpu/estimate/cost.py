@@ -4,8 +4,6 @@ No model of the compiler's knows that DMAs share the memory's bandwidth, so no e
 the time that the bytes need, which come from evaluating the index maps over the grid.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -37,8 +35,8 @@ class Cost:
 
     Args:
         compiled: what the compiler made of it.
-        kernels: of each HLO instruction that is one, with its cycles.
-        profiled: HLO instruction → cycles that the static profile gave it.
+        kernels, profiled: of each HLO instruction that is one, with its cycles; and the cycles that
+            the static profile gave others.
         groups: the lengths of the groups of each ragged product of which they are known.
         trips: how often a loop of XLA's runs whose length its text does not tell; None where nobody
             says.
@@ -75,13 +73,8 @@ class Cost:
     def total(
         self, program: ExportedProgram, ops: tuple[OpEstimate, ...], notes: Sequence[str]
     ) -> Estimate:
-        """The whole program.
-
-        Args:
-            program: as exported.
-            ops: all of its operations.
-            notes: what is to be said of it already.
-        """
+        """The whole program, as exported, of all its operations; `notes` is what is to be said
+        already."""
         chip, memory = self.chip, self.compiled.memory
         # An argument may be longer than what is read of it.
         read = max(memory.arguments - self._unread(), 0)

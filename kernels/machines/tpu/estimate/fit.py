@@ -5,8 +5,6 @@ sizes farther out, and no more than LARGEST. A constant that no row shows, or th
 limit, stays as it is.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -160,12 +160,8 @@ def schedule_kernels(
 @dataclass(frozen=True)
 class Profile:
     """Asks for the cycles of one program: `run` gives those of XLA's operations, and writes those
-    of kernels into `kernels`.
-
-    Args:
-        timeout, budget: seconds, as of estimate.
-        note: takes what the reader has to know.
-    """
+    of kernels into `kernels`; `note` takes what the reader has to know. timeout and budget as of
+    estimate."""
 
     program: ExportedProgram
     compiled: TpuProgram
@@ -217,11 +213,9 @@ class Profile:
     def _profile_sorts(
         self, profiled: dict[str, int], seconds: float
     ) -> Generator[Request, list[Any], None]:
-        """Each sort of XLA's, alone: one price beside a kernel and without one.
-
-        A sort is straight code whose bundles wait for the cross-lane unit's results, which the
-        schedule does not show and the profile does.
-        """
+        """Each sort of XLA's, alone: one price beside a kernel and without one. A sort is straight
+        code whose bundles wait for the cross-lane unit's results, which the schedule does not show
+        and the profile does."""
         sorts = {i.name: i for i in self.compiled.module.run if i.opcode == "sort"}
         kinds: dict[tuple[Any, int, bool], list[str]] = {}
         for name, instruction in sorts.items():
@@ -251,11 +245,9 @@ class Profile:
     def _profile_kernels(
         self, kernels: list[KernelProfile], seconds: float, before: Mapping[int, str] | None = None
     ) -> Generator[Request, list[Any], None]:
-        """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated.
-
-        Where the profile cannot follow a strided DMA, once more with contiguous ones: before has
-        what it said of each kernel, by its id.
-        """
+        """Each kernel alone, on two reduced grids; the rest of its grid is extrapolated. Where the
+        profile cannot follow a strided DMA, once more with contiguous ones: before has what it said
+        of each kernel, by its id."""
         side_by_side = before is not None
         jobs: list[tuple[KernelProfile, Cut, list[ExportedProgram]]] = []
         for kernel in kernels:
@@ -355,13 +347,9 @@ def _find(calls: Sequence[Any], instruction: HloInstruction) -> Any:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a grid is shortened: every dimension of `sizes`, that of `axis` set to n.
-
-    Args:
-        units: how many steps of `axis` the whole grid makes.
-        uneven: whether the kernel asks where in a cut dimension it is, so that the steps may
-            differ in work.
-    """
+    """How a grid is shortened: every dimension of `sizes`, that of `axis` set to n, of which the
+    whole grid makes `units` steps. `uneven` where the kernel asks where in a cut dimension it is,
+    so that the steps may differ in work."""
 
     sizes: tuple[int, ...]
     axis: int
@@ -390,10 +378,8 @@ class Cut:
 
 
 def cut_grid(kernel: KernelProfile, cores: int = 1) -> Cut:
-    """Cut the outer dimensions of a kernel's grid, and leave those whole that it sums over.
-
-    The dimensions whose program id the kernel reads stay whole as long as that is affordable.
-    """
+    """Cut the outer dimensions of a kernel's grid, and leave those whole that it sums over. The
+    dimensions whose program id the kernel reads stay whole as long as that is affordable."""
     grid = kernel.call.grid
     rounds = kernel.rounds
     affordable = max(2, int(REDUCED_CYCLES / max(kernel.step_cycles * rounds, 50)))

@@ -11,8 +11,6 @@ they do not tell reading from writing, which have one share for both, and `large
 them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -65,17 +63,11 @@ RATES = {
 
 @dataclass(frozen=True)
 class Link:
-    """What the link to one neighbour carries in one direction.
+    """What the link to one neighbour carries in one direction."""
 
-    Args:
-        bytes_per_second: of long copies.
-        hop_seconds: until the first byte is there; None where nobody published it.
-        source: where both are from.
-    """
-
-    bytes_per_second: float
-    hop_seconds: float | None
-    source: str
+    bytes_per_second: float  # of long copies
+    hop_seconds: float | None  # until the first byte is there; None where nobody published it
+    source: str  # where both are from
 
 
 _PPERMUTE = "a fit to XLA's ppermute, whose start is in the hop (marin-community/marin issue 6736)"
@@ -102,16 +94,9 @@ def rates_of(chip: str) -> Rates:
 
 @contextlib.contextmanager
 def use(file: str | Path | None, libtpu: str, chips: Iterable[str]) -> Iterator[None]:
-    """Estimate with a reader's own rates in this block; None changes nothing.
-
-    Args:
-        file: that `python -m kernels validate --fit` wrote.
-        libtpu: the version that is installed.
-        chips: that are estimated for.
-
-    Raises:
-        ValueError: for another file, rates that cannot be, and those of another chip or compiler.
-    """
+    """Estimate with a reader's own rates in this block, of a file that `python -m kernels validate
+    --fit` wrote; None changes nothing. ValueError for another file, rates that cannot be, and those
+    of another chip or compiler than `chips` and the installed `libtpu`."""
     own = {}
     if file is not None:
         try:

@@ -1,7 +1,5 @@
 """What an estimate says: of a program, and of each of its operations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
