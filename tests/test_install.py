@@ -3,6 +3,7 @@
 import ast
 import functools
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -247,6 +248,7 @@ def test_two_installations_take_turns(tmp_path, capsys):
         assert not waiting.is_alive()
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="its sizes")
 def test_sizes_are_told_and_are_those_of_this_environment(asked_of_pip, capsys):
     asked_of_pip()
     assert (
@@ -256,6 +258,11 @@ def test_sizes_are_told_and_are_those_of_this_environment(asked_of_pip, capsys):
     for extra in {*installer.SIZES} - {"gpu", "torch"}:  # torch comes with CUDA and without
         packages = brought(EXTRAS[extra]) if extra else base
         own = packages.keys() - base.keys() if extra else base
+        needs = (
+            {"libtpu"} if extra == "tpu" else {Requirement(n).name for n in EXTRAS.get(extra, ())}
+        )
+        if not needs <= packages.keys():
+            continue  # not all of it is installed here
         files = [
             package.locate_file(f) for package in map(packages.get, own) for f in package.files
         ]
