@@ -73,6 +73,11 @@ def python(script: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", script, *arguments]
 
 
+def search_path() -> str:
+    """PYTHONPATH of a child that is to find what its caller finds."""
+    return os.pathsep.join(os.path.abspath(path or ".") for path in sys.path)
+
+
 # --- in the parent --------------------------------------------------------------------------------
 
 
@@ -110,7 +115,7 @@ class Child:
         self._rest = b""
         self._mark = 0  # where the last question's part of stderr begins
         variables = dict(os.environ if environment is None else environment)
-        variables["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p or ".") for p in sys.path)
+        variables["PYTHONPATH"] = search_path()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self.process = subprocess.Popen(
@@ -319,7 +324,11 @@ class Done:
 
 
 def run(
-    command: Sequence[str], *, seconds: float, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    seconds: float,
+    environment: Mapping[str, str] | None = None,
+    shown: bool = False,
 ) -> Done:
     """Run a program to its end, with no input; whoever it started and left behind is ended too.
 
@@ -327,16 +336,18 @@ def run(
         command: the program and its arguments.
         seconds: that it may take.
         environment: all of its variables; None gives it the caller's.
+        shown: whether it prints where its caller does; then what it printed is not kept.
 
     Raises:
         ChildLate: it took longer.
         OSError: it cannot be started.
     """
+    pipe = None if shown else subprocess.PIPE
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=pipe,
+        stderr=pipe,
         text=True,
         errors="replace",
         env=None if environment is None else dict(environment),
@@ -353,7 +364,7 @@ def run(
         for pipe in filter(None, (process.stdout, process.stderr)):
             pipe.close()
         _unwatch(process.pid)
-    return Done(process.returncode, out, err)
+    return Done(process.returncode, out or "", err or "")
 
 
 _alive: set[Child] = set()
