@@ -2,8 +2,8 @@
 refuses where a later dimension is shorter than the first: as boxes of the memory. And empty parts,
 which it refuses at a memory's end.
 
-Private: get, store, swap, utils.to_range and the shared memory of `jax._src.pallas.mosaic.interpret`, NDIndexer,
-ReshapeTransform. Seen in JAX 0.10.2 and 0.12.0.1.
+Private: get, store, swap, to_range and the shared memory of `jax._src.pallas.mosaic.interpret`,
+NDIndexer, ReshapeTransform. Seen in JAX 0.10.2 and 0.12.0.1.
 """
 
 from __future__ import annotations
