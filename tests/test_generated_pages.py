@@ -111,7 +111,7 @@ def test_what_prove_catches_spares_and_misses_is_counted(book):
     soup, _ = book("foreign")
     said = " ".join(soup.get_text().split())
     assert "Of 3 kernels, 1 pass every rung, and 1 are refused with reason." in said
-    assert "Refused though right: b. assert_close refuses 2 of those" in said
+    assert "Refused though right: b. Of 2 right ones that it was asked of, assert_close" in said
     assert "Of 2 faults, prove catches 1. Missed: narrow sum, in a. Of the 1 that" in said
     assert cells_of(soup, "no mask", "faults")[1:4] == ["a", "simulate", "passed"]
     assert cells_of(soup, "b", "foreign")[2:5] == ["passed", "failed", "passed"]
