@@ -21,7 +21,7 @@ from kernels import matmul
 from kernels.figures import Key, status, store
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.ladder import Check
-from validation import comparisons, judged, trn1_times
+from validation import comparisons, foreign, judged, trn1_times
 from validation.trn1_kernels import KERNELS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,6 +99,22 @@ def test_the_judge_is_judged_by_what_stands_in_results(book):
     assert titles == ["rung", judged.CAUGHT, judged.HIDDEN, judged.ALARM]
     assert cells_of(soup, "lower", "judged") == ["lower", "1", "—", "—"]
     assert cells_of(soup, judged.ALARM, "against")[1:3] == ["1_a", "right"]
+
+
+def test_what_prove_catches_spares_and_misses_is_counted(book):
+    row = foreign.Foreign("a", "x/y", "1", "", *["passed"] * 3, "9", "failed", "", "", "jax 1")
+    alarm = dataclasses.replace(row, kernel="b", simulate="failed", right="yes")
+    refused = dataclasses.replace(alarm, kernel="c", right="")
+    caught = dataclasses.replace(row, fault="no mask", simulate="failed", tolerance="passed")
+    missed = dataclasses.replace(row, fault="narrow sum", tolerance="")
+    foreign.write([row, alarm, refused, caught, missed])
+    soup, _ = book("foreign")
+    said = " ".join(soup.get_text().split())
+    assert "Of 3 kernels, 1 pass every rung, and 1 are refused with reason." in said
+    assert "Refused though right: b. Of 2 right ones that it was asked of, assert_close" in said
+    assert "Of 2 faults, prove catches 1. Missed: narrow sum, in a. Of the 1 that" in said
+    assert cells_of(soup, "no mask", "faults")[1:4] == ["a", "simulate", "passed"]
+    assert cells_of(soup, "b", "foreign")[2:5] == ["passed", "failed", "passed"]
 
 
 def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(book):

@@ -139,7 +139,8 @@ def by_rung(rows: Sequence[Judged]) -> dict[str, Counter[str]]:
 
 
 def record(verdicts: Path, theirs: Path, versions: str) -> list[Judged]:
-    """Merge two files of verdicts, and keep what comes out.
+    """Merge two files of verdicts, and keep what comes out; what was judged before, and is not in
+    the first, stays.
 
     Raises:
         OSError: where a file cannot be read.
@@ -147,6 +148,8 @@ def record(verdicts: Path, theirs: Path, versions: str) -> list[Judged]:
     lines = verdicts.read_text(encoding="utf-8").splitlines()
     results = json.loads(theirs.read_text(encoding="utf-8"))
     results = results["results"] if isinstance(results, dict) else results
+    before = {row.kernel: row for row in read() if row.ours}
     rows = merged([json.loads(line) for line in lines], results, versions)
+    rows = [row if row.ours else before.get(row.kernel, row) for row in rows]
     write(rows)
     return rows

@@ -1,4 +1,4 @@
-"""python -m kernels list | verify | prove | judge | explain | estimate | tune | guard | bench | …
+"""python -m kernels list | verify | prove | judge | explain | estimate | tune | guard | nki | …
 
 Exit codes: 0 everything passed, 1 a check failed, 2 the command line was wrong. A check that
 cannot be made on this machine is skipped by name; --strict turns that into a failure.
@@ -16,6 +16,7 @@ from kernels.cli.explain import explain
 from kernels.cli.guard import guard
 from kernels.cli.judge import judge
 from kernels.cli.list_ import list_
+from kernels.cli.nki import nki
 from kernels.cli.prove import prove
 from kernels.cli.tune import tune
 from kernels.cli.validate import validate
@@ -60,5 +61,5 @@ def start(
 
 # In the order of the help.
 app.command("list")(list_)
-for command in (verify, prove, judge, explain, estimate, tune, guard, bench, validate):
+for command in (verify, prove, judge, explain, estimate, tune, guard, nki, bench, validate):
     app.command()(command)

@@ -8,6 +8,7 @@ from rich.markup import escape
 
 from kernels.cli.options import ChipsOption, MarkdownOption, TimeoutOption, repeated
 from kernels.cli.terminal import console, errors, file_and_name, note, reported, writable, write
+from kernels.machines.checks import fail
 
 
 def guard(
@@ -18,6 +19,10 @@ def guard(
         list[str] | None,
         typer.Argument(help="FILE.py or FILE.py:NAME each, for a new baseline, or one more."),
     ] = None,
+    shapes: Annotated[
+        Path | None,
+        typer.Option(help="Estimate each kernel on each chip at these: lines as --args has them."),
+    ] = None,
     update: Annotated[bool, typer.Option("--update", help="Write the baseline anew.")] = False,
     percent: Annotated[float, typer.Option(min=0, help="How much an estimate may grow.")] = 2.0,
     chip: ChipsOption = None,
@@ -25,6 +30,7 @@ def guard(
         list[str] | None, typer.Option(help="To prove besides; interpret and compile by default.")
     ] = None,
     timeout: TimeoutOption = 120.0,
+    jobs: Annotated[int, typer.Option(min=1, help="How many estimates at a time.")] = 2,
     markdown: MarkdownOption = None,
 ) -> None:
     """Fail when a kernel's estimate grows, or when it loses a rung, against a baseline.
@@ -32,19 +38,28 @@ def guard(
     \b
     python -m kernels guard my_kernels.py --baseline estimates.json --update
     python -m kernels guard --baseline estimates.json
+    python -m kernels guard my_kernels.py --baseline estimates.json --shapes buckets.txt --update
+
+    What grew by an upgrade of the compiler alone, while the file stayed the same, is told and does
+    not fail.
     """
     with reported():
         from kernels.yours import guarding, machines
 
         writable(markdown, baseline if update else None)
+        if shapes and not shapes.is_file():
+            fail("--shapes", shapes, "a text file with shapes in each line")
+        rows = shapes.read_text(encoding="utf-8").splitlines() if shapes else []
         guarded = guarding.guard(
             baseline,
             [file_and_name(file) for file in files or ()],
+            shapes=[row.strip() for row in rows if row.strip() and row[0] != "#"],
             update=update,
             percent=percent,
             chips=repeated("--chip", chip, machines.chips()),
             rungs=repeated("--rung", rung, guarding.ALL) or guarding.RUNGS,
             timeout=timeout,
+            jobs=jobs,
             progress=lambda words: (
                 errors.print(f"[dim]{escape(words)}[/]") if errors.is_terminal else None
             ),

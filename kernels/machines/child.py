@@ -85,6 +85,11 @@ def public(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     return {n: v for n, v in variables.items() if not SECRET.match(n) and not LOGIN.search(v)}
 
 
+def search_path() -> str:
+    """PYTHONPATH of a child that is to find what its caller finds."""
+    return os.pathsep.join(os.path.abspath(path or ".") for path in sys.path)
+
+
 # --- in the parent --------------------------------------------------------------------------------
 
 
@@ -129,7 +134,7 @@ class Child:
         self._rest = b""
         self._mark = 0  # where the last question's part of stderr begins
         variables = public(environment)
-        variables["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p or ".") for p in sys.path)
+        variables["PYTHONPATH"] = search_path()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self.process = subprocess.Popen(
@@ -335,7 +340,11 @@ class Done:
 
 
 def run(
-    command: Sequence[str], *, seconds: float, environment: Mapping[str, str] | None = None
+    command: Sequence[str],
+    *,
+    seconds: float,
+    environment: Mapping[str, str] | None = None,
+    shown: bool = False,
 ) -> Done:
     """Run a program to its end, with no input; whoever it started and left behind is ended too.
 
@@ -343,16 +352,18 @@ def run(
         command: the program and its arguments.
         seconds: that it may take.
         environment: all of its variables; None gives it the caller's. See `public`.
+        shown: whether it prints where its caller does; then what it printed is not kept.
 
     Raises:
         ChildLate: it took longer.
         OSError: it cannot be started.
     """
+    pipe = None if shown else subprocess.PIPE
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=pipe,
+        stderr=pipe,
         text=True,
         errors="replace",
         env=public(environment),
@@ -369,7 +380,7 @@ def run(
         for pipe in filter(None, (process.stdout, process.stderr)):
             pipe.close()
         _unwatch(process.pid)
-    return Done(process.returncode, out, err)
+    return Done(process.returncode, out or "", err or "")
 
 
 _alive: set[Child] = set()

@@ -400,6 +400,8 @@ def tune(
     from kernels.machines.tpu.tuner import TRANSIENT
 
     function, positional, named = target(path, name, args)
+    if (known := _marked(path).get(name)) and known.spread:
+        fail("function", f"{name}, on {known.spread}", "one for a single device; explain takes it")
     refused = {"seconds": None, "bound": "", "band": "", "on_data": "", "passing": False}
     trials: dict[int, dict[str, Any]] = {}
     programs = {}

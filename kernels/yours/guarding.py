@@ -3,15 +3,18 @@
 import json
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
-from kernels.machines.checks import fail, one_of
+from kernels.machines.cache import digest
+from kernels.machines.checks import fail, one_of, positive_int
 from kernels.yours.explaining import explain_file
 from kernels.yours.explanation import Refusal
+from kernels.yours.machines import machine
 from kernels.yours.proving import RUNGS as ALL
 from kernels.yours.proving import declared_in, prove_file
 
@@ -23,8 +26,8 @@ FORM = 1  # of the baseline
 class Guarded:
     """What guarding found."""
 
-    # Of each kernel and chip: its name, the chip, seconds before and now (None where there are
-    # none), and which rungs hold.
+    # Of each kernel, bucket and chip: its name and shapes, the chip, seconds before and now (None
+    # where there are none), and which rungs hold.
     lines: tuple[tuple[str, str, float | None, float | None, tuple[str, ...]], ...]
     losses: tuple[str, ...] = ()  # what fails, a sentence each
     notes: tuple[str, ...] = ()  # what is worth knowing besides
@@ -51,28 +54,37 @@ def guard(
     baseline: Path,
     files: Sequence[tuple[str, str]] = (),
     *,
+    shapes: Sequence[str] = (),
     update: bool = False,
     percent: float = 2.0,
     chips: Sequence[str] = (),
     rungs: Sequence[str] = RUNGS,
     timeout: float = 120.0,
+    jobs: int = 1,
     progress: Callable[[str], None] | None = None,
 ) -> Guarded:
     """Estimate and prove the kernels of a baseline again, and compare; ValueError for a baseline
     that cannot be read, or is not there and not to be written.
 
+    An estimate that grew under another compiler, while the kernel's file stayed what it was, is the
+    upgrade's doing: it is told, and is no loss.
+
     Args:
         baseline: a JSON file; the files in it are named from its folder.
         files: path and name each, of files that `kernels.proves` marks; those of the baseline
             where there are none.
+        shapes: buckets, each as `--args` has it, of which each kernel is estimated; those of the
+            baseline where there are none, or what the kernel's mark draws.
         update: write the baseline with what is found.
         percent: how much an estimate may grow.
         chips, rungs: that are guarded, those that each kernel names where empty, and proven.
         timeout: seconds for a compilation.
+        jobs: how many estimates are made at a time.
         progress: called with what is tried next.
     """
     for rung in rungs:
         one_of("rung", rung, ALL)
+    positive_int("jobs", jobs)
     known = _read(baseline, update)
     folder = baseline.resolve().parent
     lines, losses, notes = [], [], []
@@ -85,52 +97,80 @@ def guard(
             losses = [f"{path} is in the baseline, and is gone" for path in missing]
         files = [(str(folder / path), "") for path in paths if path not in missing]
     entries: dict[str, dict[str, Any]] = {}
+    questions: list[tuple[str, str, str, str]] = []  # path, kernel, shapes and chip of each entry
+    reasons: list[dict[str, str]] = []
     for path, name in files:
         inside = os.path.relpath(Path(path).resolve(), folder)
+        source = digest(Path(path).read_bytes())
         report = prove_file(
             path, name, rungs=tuple(rungs), chips=tuple(chips), timeout=timeout, progress=progress
         )
         for kernel, own in declared_in(path, name):
             statuses = ((rung, {r.status for r in report.of(kernel, rung)}) for rung in rungs)
-            held = tuple(
-                rung for rung, those in statuses if those and those <= {"passed", "partial"}
-            )
+            held = [rung for rung, those in statuses if those and those <= {"passed", "partial"}]
             why = {r.rung: r.message for r in report.findings if r.kernel == kernel and r.message}
+            stem = f"{inside}:{kernel}@"
+            before = [e.get("shapes", "") for key, e in known.items() if key.startswith(stem)]
             for chip in chips or own:
-                if progress:
-                    progress(f"{kernel}: estimated for {chip}")
-                facts = explain_file(path, kernel, chip=chip, timeout=timeout).facts
-                now, refusal = getattr(facts, "seconds", None), getattr(facts, "on_data", "")
-                key, title = f"{inside}:{kernel}@{chip}", f"{kernel} on {chip}"
-                if isinstance(facts, Refusal):
-                    refusal = f"compiles no more: {facts.error['message']}"
-                elif refusal:
-                    notes.append(f"{title} has no estimate to guard: {refusal}")
-                was = known.get(key, {})
-                before = was.get("seconds")
-                lines.append((kernel, chip, before, now, held))
-                entries[key] = {"file": inside, "seconds": now, "rungs": list(held)}
-                if update:
+                for bucket in dict.fromkeys(shapes or before or [""]):
+                    questions.append((path, kernel, bucket, chip))
+                    reasons.append(why)
+                    entry = {"file": inside, "seconds": None, "rungs": held, "shapes": bucket}
+                    entry |= {"source": source, "compiler": machine(chip).ready()}
+                    entries[f"{stem}{chip} {bucket}".rstrip()] = entry
+
+    def explained(question: tuple[str, str, str, str]) -> Any:
+        path, kernel, bucket, chip = question
+        if progress:
+            progress(f"{kernel} {bucket}: estimated for {chip}")
+        return explain_file(path, kernel, bucket, chip=chip, timeout=timeout).facts
+
+    with ThreadPoolExecutor(jobs) as threads:
+        everything = zip(entries.items(), questions, reasons, threads.map(explained, questions))
+        for (key, entry), (_, kernel, bucket, chip), why, facts in everything:
+            now, refusal = getattr(facts, "seconds", None), getattr(facts, "on_data", "")
+            name = f"{kernel} {bucket}".rstrip()
+            title, held = f"{name} on {chip}", entry["rungs"]
+            if isinstance(facts, Refusal):
+                refusal = f"compiles no more: {facts.error['message']}"
+            elif refusal:
+                notes.append(f"{title} has no estimate to guard: {refusal}")
+            was = known.get(key, {})
+            before = was.get("seconds")
+            lines.append((name, chip, before, now, tuple(held)))
+            entry["seconds"] = now
+            if update:
+                continue
+            if not was:
+                notes.append(f"{title} is not in the baseline; --update adds it")
+                continue
+            losses += [
+                f"{title} lost the rung {rung}: {why.get(rung, 'not climbed')}"
+                for rung in was["rungs"]
+                if rung in rungs and rung not in held
+            ]
+            grew = before is not None and now is not None and now > before * (1 + percent / 100)
+            if before is not None and now is None:
+                losses.append(f"{title} {refusal or 'has no estimate any more'}")
+            elif grew:
+                words = f"{title} is estimated {now / before - 1:.1%} slower"
+                compilers = was.get("compiler"), entry["compiler"]
+                if None in compilers or compilers[0] == compilers[1]:
+                    losses.append(f"{words}, {percent:g}% is allowed")
                     continue
-                if not was:
-                    notes.append(f"{title} is not in the baseline; --update adds it")
-                    continue
-                losses += [
-                    f"{title} lost the rung {rung}: {why.get(rung, 'not climbed')}"
-                    for rung in was["rungs"]
-                    if rung in rungs and rung not in held
-                ]
-                if before is not None and now is None:
-                    losses.append(f"{title} {refusal or 'has no estimate any more'}")
-                elif before is not None and now > before * (1 + percent / 100):
-                    losses.append(
-                        f"{title} is estimated {now / before - 1:.1%} slower, {percent:g}% is "
-                        "allowed"
-                    )
+                words += f" by {compilers[1]} than by {compilers[0]}"
+                if was.get("source") == entry["source"]:
+                    notes.append(f"{words}: an upgrade, its file is as it was; --update accepts it")
+                else:
+                    losses.append(f"{words}, and its file has changed too: guard one at a time")
     whole = {entry["file"] for entry in entries.values()}
     for key in known.keys() - entries.keys():
         gone = known[key]["file"] in whole and not any(name for _, name in files)
-        if gone and not update and (not chips or key.rpartition("@")[2] in chips):
+        if (
+            gone
+            and not (update or shapes)
+            and (not chips or key.rpartition("@")[2].split()[0] in chips)
+        ):
             losses.append(f"{key} is in the baseline, and is gone")
     if update:
         others = {
@@ -164,6 +204,7 @@ def _is_entry(value: Any) -> bool:
         isinstance(value["file"], str)
         and isinstance(rungs, list)
         and all(isinstance(rung, str) for rung in rungs)
+        and all(isinstance(value.get(k, ""), str) for k in ("shapes", "source", "compiler"))
         and (seconds is None or (type(seconds) in (int, float) and seconds >= 0))
     )
 

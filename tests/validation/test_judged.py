@@ -60,6 +60,9 @@ def test_files_are_merged_kept_and_counted_by_rung(tmp_path, monkeypatch):
     (tmp_path / "theirs.json").write_text(json.dumps({"results": known}))
     rows = judged.record(tmp_path / "ours.jsonl", tmp_path / "theirs.json", "jax 1")
     assert judged.read() == rows and [row.kernel for row in rows] == ["9_a", "10_b", "11_c"]
+    (tmp_path / "ours.jsonl").write_text(json.dumps(ours("9_a", "wrong")))
+    [first, *others] = judged.record(tmp_path / "ours.jsonl", tmp_path / "theirs.json", "jax 1")
+    assert first.ours == "wrong" and others == rows[1:]  # judged before, and still there
     counts = judged.by_rung(rows)
     assert counts["lower"] == {judged.CAUGHT: 1}
     assert counts["simulate"] == {judged.CAUGHT: 1, judged.AGREED: 1}

@@ -366,6 +366,41 @@ def test_what_guard_fails_for(here, monkeypatch):
     )
 
 
+def test_guard_takes_buckets_and_tells_an_upgrade_from_a_regression(here, monkeypatch):
+    """With answers made up: a kernel's file and the compiler change apart, and together."""
+    state = {"compiler": "libtpu 1", "slower": 1.0}
+    monkeypatch.setattr(guarding, "prove_file", lambda *_, **__: Report(()))
+    monkeypatch.setattr(guarding, "declared_in", lambda *_: [("power", ("v5e", "v6e"))])
+    monkeypatch.setattr(
+        guarding, "machine", lambda chip: SimpleNamespace(ready=lambda: state["compiler"])
+    )
+
+    def explained(path, name, args, *, chip, timeout):
+        seconds = float(args[4:-1]) * state["slower"] / (2 if chip == "v6e" else 1)
+        return SimpleNamespace(facts=SimpleNamespace(seconds=seconds))
+
+    monkeypatch.setattr(guarding, "explain_file", explained)
+    baseline, files = here / "estimates.json", [(str(here / "mine.py"), "")]
+    shapes = ("f32[128]", "f32[256]")
+    guard = lambda **more: guarding.guard(baseline, files, rungs=(), jobs=3, **more)
+    guard(update=True, shapes=shapes)
+    assert [line[:4] for line in guard().lines] == [
+        (f"power {bucket}", chip, seconds, seconds)
+        for chip, each in (("v5e", 1), ("v6e", 2))
+        for bucket, seconds in zip(shapes, (128 / each, 256 / each))
+    ]
+    state["slower"] = 1.5
+    slower = guard().losses
+    assert slower[0] == "power f32[128] on v5e is estimated 50.0% slower, 2% is allowed"
+    assert len(slower) == 4 and len(guard(shapes=shapes[:1]).losses) == 2
+    state["compiler"] = "libtpu 2"
+    upgraded = guard()
+    assert not upgraded.losses and len(upgraded.notes) == 4
+    assert "50.0% slower by libtpu 2 than by libtpu 1: an upgrade" in upgraded.notes[0]
+    (here / "mine.py").write_text((here / "mine.py").read_text() + "# changed\n")
+    assert "its file has changed too" in guard().losses[3]
+
+
 ENTRY = '{"form": 1, "kernels": {"a": %s}}'
 
 

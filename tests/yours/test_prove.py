@@ -494,3 +494,26 @@ def test_a_report_is_a_table_junit_and_markdown():
     assert ElementTree.fromstring(report.junit()).find("testsuite").get("failures") == "1"
     assert "x &lt; y" in report._repr_html_()
     json.dumps([vars(each) for each in report.findings])
+
+
+def test_a_primitive_that_no_interpreter_has_is_no_fault(tmp_path):
+    (tmp_path / "own.py").write_text(
+        """
+import jax, kernels, numpy as np
+from jax.experimental import pallas as pl
+from jax.extend.core import Primitive
+
+on_chip = Primitive("on_chip")
+on_chip.def_abstract_eval(lambda x: x)
+
+def body(x_ref, o_ref):
+    o_ref[...] = on_chip.bind(x_ref[...])
+
+@kernels.proves(lambda x: x, arguments=lambda rng: (rng.random((8, 128), np.float32),))
+def kernel(x):
+    return pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+"""
+    )
+    report = prove_file(str(tmp_path / "own.py"), rungs=("interpret", "simulate"))
+    assert {result.status for result in report.findings} == {"skipped"} and report.not_run
+    assert all("MLIR translation rule" in result.message for result in report.findings)

@@ -114,3 +114,9 @@ def test_what_is_not_run_says_why(options, says):
     report = kernels.prove(rings.gather, **HANDED, **options, rungs=("interpret",))
     assert {result.status for result in report.findings} == {"skipped"} and report.not_run
     assert says in report.findings[0].message
+
+
+@needs_libtpu
+def test_tune_says_that_it_takes_no_mesh():
+    done = run("tune", f"{rings.__file__}:product", "--over", "scale=1,2")
+    assert done.exit_code == 2 and "product, on 4 devices (x=2, y=2); accepted" in done.output

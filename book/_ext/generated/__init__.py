@@ -1,8 +1,9 @@
-"""The pages that nobody writes: {results}, {estimates} and {judged} from results/, {status} from
-what the tests found, {api} from the catalog and the modules themselves."""
+"""The pages that nobody writes: {results}, {estimates}, {judged} and {foreign} from results/,
+{status} from what the tests found, {api} from the catalog and the modules themselves."""
 
 from .api import Api
 from .estimates import Estimates
+from .foreign import ForeignRecord
 from .judged import JudgeRecord
 from .parts import details, summary
 from .results import Results
@@ -24,6 +25,7 @@ def setup(app):
     app.add_directive("results", Results)
     app.add_directive("estimates", Estimates)
     app.add_directive("judged", JudgeRecord)
+    app.add_directive("foreign", ForeignRecord)
     app.add_directive("status", Status)
     app.add_directive("api", Api)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

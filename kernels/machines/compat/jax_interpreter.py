@@ -151,6 +151,8 @@ def is_its_own(error: BaseException | None) -> bool:
     inside = ("pallas/mosaic/interpret/", "state/discharge.py", "pallas/hlo_interpreter.py")
     if error is None:
         return False
+    if "NotImplementedError: MLIR translation rule" in f"{type(error).__name__}: {error}":
+        return True  # of a primitive that has none for this CPU
     frames = [f.filename for f in traceback.extract_tb(error.__traceback__)]
     own = [f for f in frames if "/jax/_src/" in f]
     if type(error).__name__ in gaps and frames and own and frames[-1] == own[-1]:

@@ -8,6 +8,7 @@ import types
 import numpy as np
 import pytest
 from close import assert_close
+from commands import python
 
 from kernels import neuron
 from kernels.machines.neuron import NeuronError, vendor
@@ -139,6 +140,57 @@ def test_installed_for_a_while(folder):
         raise KeyError
     assert not {"nki", "nki.language", "neuronxcc", "neuronxcc.nki"} & set(sys.modules)
     assert neuron.lint(kernel) == neuron.lint(old) == []
+
+
+SCRIPT = """
+import sys
+import numpy as np, torch
+from a_kernel import kernel, nl, nki
+
+@nki.jit
+def large(x):
+    nl.ndarray((128, 60_000), nl.float32, buffer=nl.sbuf)
+
+x = torch.arange(12.0).reshape(3, 4)
+assert torch.equal(kernel(x), x + 1) and type(kernel(x.numpy())) is np.ndarray
+print(sys.argv[1:], flush=True)
+"""
+OLD_SCRIPT = """
+import numpy as np
+import neuronxcc.nki as nki
+import neuronxcc.nki.language as nl
+
+@nki.baremetal
+def doubled(x):
+    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+    nl.store(out, nl.load(x) * 2.0)
+    return out
+
+assert doubled(np.ones((128, 8), np.float32)).sum() == 2048
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "options", "status", "says"),
+    [
+        (SCRIPT + "sys.exit(5)", ("--", "--batch", "4"), 5, "['--batch', '4']"),
+        (OLD_SCRIPT, (), 0, ""),
+        (SCRIPT + "large(x)", ("-c", "trn2"), 1, "(script.py:8)"),
+        ("import torch_xla", (), 1, "No module named 'torch_xla' (script.py:1)"),
+        ("bytearray(20 << 30)", (), 1, "it ran out of memory, of which its process may have 8.0"),
+        ("import os\nos.kill(os.getpid(), 9)", (), 1, "script.py died of SIGKILL"),
+        ("while True: pass", ("--timeout", "5"), 1, "script.py had not ended after 5 s"),
+        ("", ("--chip", "inf3"), 2, "--chip is 'inf3'; accepted: inf2"),
+    ],
+)
+def test_a_script_as_it_is(folder, text, options, status, says):
+    if vendor.find("nki"):
+        pytest.skip("nki is installed")
+    (folder / "script.py").write_text(text)
+    done = python("-m", "kernels", "nki", folder / "script.py", *options)
+    said = done.stdout + done.stderr
+    assert (done.returncode, "Traceback" in said) == (status, False) and says in said, said
 
 
 def test_the_simulator_runs_a_kernel_that_the_vendor_decorated(decorated):

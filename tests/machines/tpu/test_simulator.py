@@ -142,6 +142,34 @@ def test_what_leaves_its_view_is_refused():
         simulate(through_views(6), X[:2048].reshape(16, 128))
 
 
+def test_an_empty_copy_from_the_end_of_its_memory_is_within_it():
+    def in_pieces(x, *, interpret):
+        def kernel(sizes_ref, x_ref, o_ref, semaphore):
+            for place in range(2):
+                start, size = sizes_ref[0, place], sizes_ref[1, place]
+                here = pl.ds(start, size)
+                pltpu.make_async_copy(x_ref.at[here], o_ref.at[here], semaphore).start()
+                pltpu.make_async_copy(x_ref.at[here], o_ref.at[here], semaphore).wait()
+
+        anywhere, scalars = pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pltpu.SMEM)
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            in_specs=[scalars, anywhere],
+            out_specs=anywhere,
+            scratch_shapes=[pltpu.SemaphoreType.DMA],
+            interpret=interpret,
+        )(jnp.array([[0, last], [16, size]]), x)
+
+    x = X[:2048].reshape(16, 128)
+    last, size = 16, 0
+    run = simulate(in_pieces, x)
+    assert np.array_equal(run.result, x) and not run.races
+    last, size = 16, 1
+    with pytest.raises(SimulationError, match="Out-of-bounds"):
+        simulate(in_pieces, x)
+
+
 def test_a_masked_store_is_bounded_by_each_dimension():
     def some_rows(x, *, interpret):
         def kernel(x_ref, o_ref):
