@@ -157,6 +157,24 @@ def compiled_once(tmp_path_factory):
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick_meshes():
+    """The children that pretend to have several devices compile as quickly as the tests do."""
+    import door
+
+    from kernels.machines.tpu import simulator
+
+    class Quick(simulator.Child):
+        def __init__(self, command, environment):
+            flags = f"{door.quick_to_compile()} {environment['XLA_FLAGS']}"
+            super().__init__(command, environment=environment | {"XLA_FLAGS": flags})
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not os.environ.get("TESTS_OPTIMISED"):
+            patch.setattr(simulator, "Child", Quick)
+        yield
+
+
 @pytest.fixture(scope="session")
 def not_run():
     """Builds the book, as `make book` does; the notebooks that lack an optional package."""

@@ -111,10 +111,9 @@ def test_there_is_something_to_read():
     } <= SOURCES.keys()
 
 
-@pytest.mark.parametrize("name", OFFERED)
-def test_what_is_offered_is_described(name):
-    lacking = faults(OFFERED[name])
-    assert not lacking, f"{name} lacks {', '.join(lacking)}"
+def test_what_is_offered_is_described():
+    lacking = {name: lacks for name, value in OFFERED.items() if (lacks := faults(value))}
+    assert not lacking, lacking
 
 
 def test_arguments_are_described_in_sections():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernels.proof.backends import jax_arrays
@@ -49,7 +50,8 @@ class _PallasMesh(_PallasTpu):
         return whole
 
     def interpret(self, job: Job) -> Any:
-        function, arrays = jax_arrays.programs(job, **self._interpreting(False))[0]
+        alone = replace(job, wanted=())  # or else the call is traced for its gradients too
+        function, arrays = jax_arrays.programs(alone, **self._interpreting(False))[0]
         return self._simulated(function, arrays, None).result
 
     def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:

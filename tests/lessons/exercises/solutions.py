@@ -49,7 +49,7 @@ def solution(name):
         cell = re.sub(r"^[%!].*$", "", cell, flags=re.MULTILINE)
         for statement in reversed(ast.parse(cell).body):
             code = compile(ast.Module([statement], []), name, "exec")
-            if not wanted & binds(code):
+            if wanted.isdisjoint(code.co_names) or not wanted & binds(code):
                 continue
             if isinstance(statement, ast.ImportFrom):
                 bound = {alias.asname or alias.name: alias for alias in statement.names}
