@@ -32,16 +32,18 @@ SIMULATED = ("interpret", "compile")
 TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: SIMULATED, PALLAS_TPU_MESH: SIMULATED}
 
 
-def is_slow(implementation, rung):
+def is_slow(operator, implementation, rung):
     shipped = implementation.name.startswith("jax_")
-    return shipped or rung in TAKE_SECONDS.get(implementation.backend, ())
+    # Its gradients are many kernels, and take 13 seconds.
+    experts = (operator.name, implementation.name, rung) == ("experts", "pallas", "interpret")
+    return shipped or experts or rung in TAKE_SECONDS.get(implementation.backend, ())
 
 
 CLAIMS = [
     pytest.param(
         *(operator, implementation, rung),
         id=f"{operator.name}/{implementation.name}-{rung}",
-        marks=[pytest.mark.slow] * is_slow(implementation, rung),
+        marks=[pytest.mark.slow] * is_slow(operator, implementation, rung),
     )
     for operator, implementation in find()
     for rung in implementation.rungs
