@@ -35,6 +35,7 @@ TAUGHT = {  # name → the slug of the chapter that teaches it
     "ppermute": "sharding",
     "psum": "sharding",
     "all_to_all": "sharding",
+    "lax.pmax": "collective_matmul",
     "make_async_remote_copy": "rings",
     "get_barrier_semaphore": "rings",
     "semaphore_signal": "rings",

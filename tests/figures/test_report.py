@@ -279,3 +279,10 @@ def test_groups_of_all_operators_have_an_order():
 def test_a_size_of_one_s_own_has_a_limit():
     own = Workload("custom", {"m": 512, "k": 512, "n": 512}, "bfloat16")
     assert report.floor(Key.of("matmul", "pallas", own, "v5e")).value > 0
+
+
+def test_the_limit_of_several_devices_is_that_of_each():
+    four = Workload("custom", {"devices": 4, "rows": 128, "k": 512, "columns": 512}, "bfloat16")
+    moved = (128 * 512 + 512 * 512 + 4 * 128 * 512) * 2
+    limit = report.floor(Key.of("all_gather_matmul", "pallas", four, "v5e"))
+    assert limit.value == pytest.approx(moved / 819e9 * 1e3)
