@@ -78,6 +78,15 @@ _CURVE: dict[str, Any] = {
     for more in ({}, _CAUSAL)[: 2 if n == 1024 else 1]
 }
 
+
+def _gemma(**more):
+    return {"options": {"causal": True, "soft_cap": 50.0} | more}
+
+
+def _window(left, right, **more):
+    return {"options": {"window": (left, right)} | more}
+
+
 attention = Workloads(
     make=_make,
     draw=_draw,
@@ -90,6 +99,14 @@ attention = Workloads(
         vit_b16_256px_full=(128, 12, 256, 256, 64, "a whole ViT layer"),
         vit_b16_224px_one=(1, 12, 197, 197, 64, "one image"),
         **_CURVE,
+    )
+    + cases(
+        "b h hkv n m d",
+        dtype="bfloat16",
+        llama=(1, 32, 8, 4096, 4096, 128, "a layer of Llama 3 8B", _CAUSAL),
+        gemma_global=(1, 8, 4, 8192, 8192, 256, "of Gemma 2 2B", _gemma()),
+        gemma_local=(1, 8, 4, 8192, 8192, 256, "its sliding window", _gemma(window=(4095, 0))),
+        gemma_1024=(1, 8, 4, 8192, 8192, 256, "a shorter one", _gemma(window=(1023, 0))),
     ),
     named=cases(
         "b h n m d",
@@ -123,6 +140,13 @@ attention = Workloads(
         grouped=(2, 6, 2, 129, 129, 32, "three heads of queries on one of keys", _CAUSAL),
         grouped_bf16=(1, 8, 2, 256, 256, 128, "programs that share a head of keys", _BF16, _CAUSAL),
         one_head_of_keys=(1, 4, 1, 65, 257, 64, "multi-query attention", _BLOCKS),
+        window=(1, 2, 1, 389, 389, 64, "as wide as a block", _window(127, 0, causal=True), _BLOCKS),
+        window_wider=(1, 2, 2, 389, 389, 32, "by one key", _window(128, 0, causal=True), _BLOCKS),
+        window_bf16=(1, 4, 2, 300, 300, 128, _BF16, _window(5, 200), _BLOCKS),
+        window_of_one=(1, 1, 1, 300, 300, 32, "itself alone", _window(0, 0), _BLOCKS),
+        window_behind=(1, 2, 1, 300, 129, 32, "late queries see no key", _window(50, 3), _BLOCKS),
+        gemma=(1, 4, 2, 256, 256, 256, "a layer's options", _BF16, _gemma(window=(99, 0))),
+        soft_cap=(1, 2, 2, 129, 129, 64, "where tanh is flat", _WIDE, _gemma(soft_cap=2.0)),
     ),
 )
 
