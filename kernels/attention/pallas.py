@@ -250,7 +250,7 @@ def blocks_that_meet(tiling, by_keys=False):
     slots, idle, slot = {}, [], []
     for block, first, last in zip(query.tolist(), *ends[:2], strict=True):
         if first:
-            slots[block] = idle.pop() if idle else len(slots)
+            slots[block] = idle.pop() if idle else max(slot, default=-1) + 1
         slot.append(slots[block])
         if last:
             idle.append(slots[block])

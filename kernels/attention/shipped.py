@@ -119,16 +119,21 @@ def jax_flash(q, k, v, spec):
 LARGEST = {"q": 1024, "kv": 2048, "kv_compute": 1024, "kv_dkv": 1024, "kv_dkv_compute": 512}
 
 
-def _blocks(n, m, **more):
+# Of a narrow window's blocks the kernels compute all scores, so smaller ones waste less.
+NARROW, IN_NARROW = 2048, 512
+
+
+def _blocks(n, m, window, **more):
+    limit = IN_NARROW if window and sum(window) < NARROW else max(LARGEST.values())
     return {
-        f"block_{side}": math.gcd(n if side.startswith("q") else m, most)
+        f"block_{side}": math.gcd(n if side.startswith("q") else m, min(most, limit))
         for side, most in (LARGEST | more).items()
     }
 
 
-def splash_blocks(n, m):
+def splash_blocks(n, m, window=None):
     """Of n queries and m keys."""
-    return splash.BlockSizes(**_blocks(n, m, q_dkv=512, q_dq=512, kv_dq=1024))
+    return splash.BlockSizes(**_blocks(n, m, window, q_dkv=512, q_dq=512, kv_dq=1024))
 
 
 @functools.partial(shipped, "jax_splash", interprets_itself=True)
@@ -139,7 +144,7 @@ def jax_splash(q, k, v, spec):
         mask = splash.LocalMask((n, m), spec.reach, 0)
     kernel = splash.make_splash_mha(
         splash.MultiHeadMask([mask] * heads),
-        block_sizes=splash_blocks(n, m),
+        block_sizes=splash_blocks(n, m, spec.window),
         head_shards=1,
         q_seq_shards=1,
         interpret=spec.interpret is True,
@@ -161,7 +166,7 @@ def tokamax(q, k, v, spec):
         reach=spec.reach,
         interpret=spec.interpret is True,
         attn_logits_soft_cap=spec.soft_cap,
-        **_blocks(n, m, q_dkv=1024),
+        **_blocks(n, m, spec.window, q_dkv=1024),
         **dict.fromkeys(("q_layout", "k_layout", "v_layout"), layout),  # as XLA would choose
         use_experimental_scheduler=d >= LANES,  # slower where the tokens are in the lanes
     )
