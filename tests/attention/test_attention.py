@@ -1,6 +1,7 @@
 """attention: what the ladder does not ask."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -57,20 +58,25 @@ def test_any_lengths_with_any_legal_block(sizes, causal, tiles):
 
 
 def test_the_reference_is_jax_s_own_attention():
-    q, k, v = operands(2, 3, 7, 9, 4)
-    wide = [x.astype(np.float64) for x in (q, k, v)]
-    for causal in (False, True):
-        for scale in (None, 0.3):
-            options = {"causal": causal, "scale": scale}
-            theirs = jax.nn.dot_product_attention(
-                *(jnp.swapaxes(x, 1, 2) for x in (q, k, v)), scale=scale, is_causal=causal
-            )
-            assert_close(
-                np.swapaxes(theirs, 1, 2),
-                reference.attention(*wide, **options),
-                reference.attention(q, k, v, **options),
-                reference.attention_magnitude(*wide, **options),
-            )
+    for causal, scale, window, heads in itertools.product(
+        (False, True), (None, 0.3), (None, 2, (3, 1)), (3, 1)
+    ):
+        q, k, v = operands(2, 3, 7, 9, 4)
+        k, v = k[:, :heads], v[:, :heads]
+        wide = [x.astype(np.float64) for x in (q, k, v)]
+        options = {"causal": causal, "scale": scale, "window": window}
+        theirs = jax.nn.dot_product_attention(
+            *(jnp.swapaxes(x, 1, 2) for x in (q, k, v)),
+            scale=scale,
+            is_causal=causal,
+            local_window_size=window,
+        )
+        assert_close(
+            np.swapaxes(theirs, 1, 2),
+            reference.attention(*wide, **options),
+            reference.attention(q, k, v, **options),
+            reference.attention_magnitude(*wide, **options),
+        )
 
 
 def test_a_causal_query_does_not_depend_on_later_keys():
@@ -98,6 +104,18 @@ def test_blocks_above_the_diagonal_are_not_fetched():
     )
     fetched = [next(o.traffic for o in call.inputs if o.name == "k") for call in (whole, half)]
     assert fetched[1] < 0.6 * fetched[0]
+
+
+@pytest.mark.parametrize(("left", "blocks"), [(0, 16), (128, 31), (129, 45), (4096, 136)])
+def test_only_blocks_in_the_window_are_visited(left, blocks):
+    """Of 16 × 16 blocks of 128, in both passes; and the sums of dq wait for no others."""
+    options = {"causal": True, "window": (left, 0), "block": SMALL, "interpret": False}
+    attend = functools.partial(attention, **options)
+    for call in calls(lambda *a: jax.vjp(attend, *a)[1](a[0]), *shapes(1, 2, 2048, 128)):
+        assert call.grid == (1, blocks)
+    tiling = pallas.Tiling(2048, 2048, 128, 128, 128, 128, left, 0, None, 1.0, None, 1, True, False)
+    slots = pallas.blocks_that_meet(tiling, by_keys=True)[4].max() + 1
+    assert slots == {16: 1, 31: 1, 45: 2, 136: 15}[blocks]
 
 
 def test_float32_asks_for_full_precision_on_a_tpu():
@@ -131,7 +149,7 @@ def planted(monkeypatch, name, replacement):
 
 class Unmasked(pallas.Tiling):
     def scores(self, q, k, *_):
-        return pallas.dot(k, q, 0, 0) * (self.scale * pallas.LOG2E)
+        return pallas.dot(k, q, 0, 0) * (self.scale * pallas.LOG2E), None
 
 
 BACKWARD_KERNEL, BACKWARD_CALL = pallas._backward_kernel, pallas._backward_call
@@ -176,7 +194,30 @@ ONE = np.ones((1, 2, 8, 4), np.float32)
     [
         (ONE[0], ONE, ONE, {}, r"q.shape is \(2, 8, 4\); accepted: 4 dimensions"),
         (ONE, ONE[:, :, :0], ONE, {}, "k.shape.*dimensions of at least 1"),
-        (ONE, ONE[:, :1], ONE, {}, r"k.shape\[1\] \(heads\) is 1; accepted: 2"),
+        (ONE, ONE[:, :1], ONE, {}, r"v.shape\[1\] \(heads\) is 2; accepted: 1"),
+        (ONE, *[ONE[:, [0, 0, 0]]] * 2, {}, r"k.shape\[1\] \(heads\) is 3; accepted: a divisor"),
+        (
+            ONE,
+            *[ONE[:, :1]] * 2,
+            {"implementation": "jax_flash"},
+            '2, as q has, for "jax_flash"; x',
+        ),
+        (ONE, ONE, ONE, {"window": (1, -1)}, r"window is \(1, -1\); accepted: None, a whole"),
+        (
+            ONE,
+            ONE,
+            ONE,
+            {"window": 1, "implementation": "torch"},
+            "xla, .* pallas, jax_splash, .* do",
+        ),
+        (ONE, ONE, ONE, {"soft_cap": 0}, "soft_cap is 0; accepted: a number above 0"),
+        (
+            ONE,
+            ONE,
+            ONE,
+            {"soft_cap": 9.0, "implementation": "sdpa"},
+            '"sdpa" takes none: xla, xla_s',
+        ),
         (ONE, ONE, ONE[..., :3], {}, r"v.shape\[3\] \(head_dim\) is 3; accepted: 4"),
         (ONE, ONE, np.ones((2, 2, 8, 4), np.float32), {}, r"v.shape\[0\] \(batch\) is 2"),
         (ONE, ONE, ONE[:, :, :3], {}, r"v.shape\[2\] \(keys\) is 3; accepted: 8"),
@@ -352,12 +393,6 @@ class TestBlockSparse:
         band = np.eye(8, dtype=bool)
         (few, steps), (many, all_steps) = traffic(band), traffic(band | True)
         assert (steps, all_steps) == (8, 64) and many == 8 * few
-
-    def test_says_that_it_has_no_gradient(self):
-        q, k, v = operands(1, 1, 256, 256, 32)
-        masked = lambda q: block_sparse_attention(q, k, v, self.MASK[:2, :2], block=SMALL).sum()
-        with pytest.raises(NotImplementedError, match="no gradient"):
-            jax.grad(masked)(q)
 
     @pytest.mark.parametrize(
         ("mask", "says"),

@@ -16,6 +16,8 @@ OF_ATTENTION = (
     "masked_first_block",
     "late_rescale",
     "stale_maximum",
+    "skipped_edge",
+    "uncapped_gradient",
     "unscaled_gradient",
     "padded_keys",
     "rounded_probabilities",

@@ -1,4 +1,5 @@
-"""Wrong attention: one online softmax with five faults, and a gradient without its scale."""
+"""Wrong attention: an online softmax with five faults, a window with one, and a gradient that
+forgets its scale or its soft cap."""
 
 import functools
 
@@ -133,35 +134,86 @@ rounded_probabilities = _faulty(
 
 
 @bug(
-    title="The gradient of q lacks the scale",
+    title="A block of keys is skipped of which the window still reaches one",
     operator="attention",
     caught_by="interpret",
-    says="gradient of q",
-    cause="The scale is a factor of the scores, and so of both their gradients, dq and dk.",
-    lesson="With a scale of 1 nothing is missing. Prove a gradient with every option there is.",
+    says="allowed",
+    cause="The first query of a block sees furthest back: to the last key of the block skipped.",
+    lesson="Most windows end elsewhere. Test one that ends on a block's edge, and its neighbours.",
     workloads=(
-        Workload("scale_of_one", ONE, options={"scale": 1.0}),
-        Workload("usual_scale", ONE),
+        Workload("inside", TWO | {"n": 256}, options={"causal": True, "window": (128, 0)}),
+        Workload("on_the_edge", TWO | {"n": 256}, options={"causal": True, "window": (1, 0)}),
     ),
-    differentiable=True,
 )
-def unscaled_gradient(q, k, v, *, interpret, scale=None, repaired=False):
-    """[1, 1, n, d] three times → [1, 1, n, d], all keys at once."""
+def skipped_edge(q, k, v, *, interpret, window, causal, repaired=False):
+    """[1, 1, n, d] three times → [1, 1, n, d]: causal, in blocks of 128, the last keys first."""
+    (*_, n, d), left = q.shape, window[0]
+
+    def body(q_ref, k_ref, v_ref, o_ref, max_ref, sum_ref, acc_ref):
+        i, steps = pl.program_id(0), pl.num_programs(1)
+        j = i - pl.program_id(1)  # below 0: no block
+
+        @pl.when(j == i)
+        def _():
+            max_ref[...] = jnp.full_like(max_ref, -1e30)
+            sum_ref[...] = jnp.zeros_like(sum_ref)
+            acc_ref[...] = jnp.zeros_like(acc_ref)
+
+        furthest, last = 128 * i - left, 128 * j + 127
+
+        @pl.when((j >= 0) & ((last >= furthest) if repaired else (last > furthest)))
+        def _():
+            s = d**-0.5 * dot(q_ref[...], k_ref[...].T)
+            query = 128 * i + lax.broadcasted_iota(jnp.int32, s.shape, 0)
+            key = 128 * j + lax.broadcasted_iota(jnp.int32, s.shape, 1)
+            s = jnp.where((key <= query) & (query - left <= key), s, -1e30)
+            now = jnp.maximum(max_ref[...], s.max(1, keepdims=True))
+            p, shrink = jnp.exp(s - now), jnp.exp(max_ref[...] - now)
+            max_ref[...] = now
+            sum_ref[...] = shrink * sum_ref[...] + p.sum(1, keepdims=True)
+            acc_ref[...] = shrink * acc_ref[...] + dot(p, v_ref[...])
+
+        @pl.when(pl.program_id(1) == steps - 1)
+        def _():
+            o_ref[...] = acc_ref[...] / sum_ref[...]
+
+    queries = pl.BlockSpec((128, d), lambda i, step: (i, 0))
+    keys = pl.BlockSpec((128, d), lambda i, step: (jnp.maximum(i - step, 0), 0))
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((n, d), q.dtype),
+        grid=(n // 128, n // 128),
+        in_specs=[queries, keys, keys],
+        out_specs=queries,
+        scratch_shapes=[pltpu.VMEM((128, width), jnp.float32) for width in (1, 1, d)],
+        interpret=interpret,
+    )(q[0, 0], k[0, 0], v[0, 0])[None, None]
+
+
+def whole(q, k, v, *, interpret, fault, scale=None, soft_cap=None, repaired=False):
+    """[1, 1, n, d] three times → [1, 1, n, d], all keys at once. Right when repaired; else its
+    gradient has the fault of that name."""
+    wrong = None if repaired else fault
     scale = q.shape[3] ** -0.5 if scale is None else scale
 
     def probabilities(q_ref, k_ref):
-        s = scale * dot(q_ref[...], k_ref[...].T)
+        s, slope = scale * dot(q_ref[...], k_ref[...].T), 1.0
+        if soft_cap is not None:
+            share = jnp.tanh(s / soft_cap)
+            s, slope = soft_cap * share, 1 - share * share
         p = jnp.exp(s - s.max(1, keepdims=True))
-        return p / p.sum(1, keepdims=True)
+        return p / p.sum(1, keepdims=True), slope
 
     def forward(q_ref, k_ref, v_ref, o_ref):
-        o_ref[...] = dot(probabilities(q_ref, k_ref), v_ref[...])
+        o_ref[...] = dot(probabilities(q_ref, k_ref)[0], v_ref[...])
 
     def backward(q_ref, k_ref, v_ref, do_ref, dq_ref, dk_ref, dv_ref):
-        p = probabilities(q_ref, k_ref)
+        p, slope = probabilities(q_ref, k_ref)
         dp = dot(do_ref[...], v_ref[...].T)
         ds = p * (dp - (p * dp).sum(1, keepdims=True))
-        dq_ref[...] = (scale if repaired else 1.0) * dot(ds, k_ref[...])
+        if wrong != "uncapped_gradient":
+            ds = ds * slope
+        dq_ref[...] = (1.0 if wrong == "unscaled_gradient" else scale) * dot(ds, k_ref[...])
         dk_ref[...] = scale * dot(ds.T, q_ref[...])
         dv_ref[...] = dot(p.T, do_ref[...])
 
@@ -180,3 +232,30 @@ def unscaled_gradient(q, k, v, *, interpret, scale=None, repaired=False):
         lambda qkv, do: call(backward, *qkv, do, results=3),
     )
     return attention(q, k, v)
+
+
+_unlike_its_gradient = family(
+    whole, operator="attention", caught_by="interpret", says="gradient of q", differentiable=True
+)
+
+unscaled_gradient = _unlike_its_gradient(
+    "unscaled_gradient",
+    title="The gradient of q lacks the scale",
+    cause="The scale is a factor of the scores, and so of both their gradients, dq and dk.",
+    lesson="With a scale of 1 nothing is missing. Prove a gradient with every option there is.",
+    workloads=(
+        Workload("scale_of_one", ONE, options={"scale": 1.0}),
+        Workload("usual_scale", ONE),
+    ),
+)
+
+uncapped_gradient = _unlike_its_gradient(
+    "uncapped_gradient",
+    title="The gradients lack the derivative of the soft cap",
+    cause="The scores are cap · tanh(s / cap), so ds has a factor 1 - tanh².",
+    lesson="Far below the cap the factor is nearly 1. Test with a cap that the scores reach.",
+    workloads=(
+        Workload("high_cap", ONE, options={"soft_cap": 1e6}),
+        Workload("low_cap", ONE, options={"soft_cap": 2.0}),
+    ),
+)
