@@ -14,7 +14,6 @@ MOST = 88  # characters of a line of code
 
 # Figures that nothing has to hold, by words of their sentence, and why.
 FREE = {
-    "Each is loaded once and used": "counted in the drawing beside it",
     "each loaded number is used four times": "counted in the drawing beside it",
     "it takes 40 % of a training step": "an example",
 }
