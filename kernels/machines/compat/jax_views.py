@@ -1,8 +1,8 @@
 """Views by `ref.reshape`, which JAX's simulation of a TPU does not know, and masked swaps, which it
 refuses where a later dimension is shorter than the first: as boxes of the memory. And empty parts,
-which it refuses at a memory's end, and waits for nothing.
+which it refuses at a memory's end.
 
-Private: get, store, swap, to_range, Semaphore and the memory of `jax._src.pallas.mosaic.interpret`,
+Private: get, store, swap, to_range and the shared memory of `jax._src.pallas.mosaic.interpret`,
 NDIndexer, ReshapeTransform. Seen in JAX 0.10.2 and 0.12.0.1.
 """
 
@@ -21,14 +21,9 @@ import numpy as np
 def taught() -> Iterator[None]:
     """Within it the simulation reads, writes and copies through views."""
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call as simulation
-    from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore
 
     utils = simulation.interpret_utils
-    to_range, wait = utils.to_range, Semaphore.wait
-
-    def waited(semaphore: Any, value: int, *more: Any, **by: Any) -> None:
-        if value:  # to wait for nothing orders nothing, and the watch for races fails at it
-            wait(semaphore, value, *more, **by)
+    to_range = utils.to_range
 
     def ranges(steps: Any) -> tuple[Any, ...]:
         # An empty part that begins where its memory ends is within it.
@@ -37,7 +32,6 @@ def taught() -> Iterator[None]:
 
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.object(utils, "to_range", ranges))
-        patches.enter_context(mock.patch.object(Semaphore, "wait", waited))
         for name in ("get", "store", "swap"):
             access = getattr(simulation, name).__wrapped__
             viewed = simulation.fail_on_exception(_viewed(simulation, access))

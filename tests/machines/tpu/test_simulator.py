@@ -157,7 +157,7 @@ def test_an_empty_copy_from_the_end_of_its_memory_is_within_it():
             out_specs=anywhere,
             scratch_shapes=[pltpu.SemaphoreType.DMA],
             interpret=interpret,
-        )(jnp.array([[last, 0], [size, 16]]), x)
+        )(jnp.array([[0, last], [16, size]]), x)
 
     x = X[:2048].reshape(16, 128)
     last, size = 16, 0
