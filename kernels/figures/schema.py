@@ -267,7 +267,10 @@ class CsvRow:
         row that contradicts itself."""
         if tuple(cells) != cls.COLUMNS:
             fail("the columns", ", ".join(map(str, cells)), ", ".join(cls.COLUMNS))
-        types = {column.name: str(column.type) for column in fields(cls)}  # type: ignore[arg-type]
+        types = {
+            column.name: getattr(column.type, "__name__", str(column.type))
+            for column in fields(cls)  # type: ignore[arg-type]
+        }
         names = {column: FIELDS.get(column, column) for column in cells}
         known = {name: column for column, name in names.items() if name in types}
         row = cls(**{name: _READ[types[name]](cells[column]) for name, column in known.items()})
