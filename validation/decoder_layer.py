@@ -21,12 +21,14 @@ from kernels.attention import attention
 from kernels.figures.schema import Key, Named
 from kernels.figures.store import add, read
 from kernels.machines import checks
+from kernels.machines.tpu.estimate.bands import ahead, ratio_band
 from kernels.matmul import matmul
 from kernels.norm import rms_norm
 from validation.in_parts import ProgramInParts, part_records
 
-__all__ = ["COPIES", "FORMS", "PARTS", "SMOLLM3", "Form", "LayerSizes", "Weights"]
-__all__ += ["estimate_forms", "layer", "recorded", "rotary_table"]
+__all__ = ["FORMS", "PARTS", "SMOLLM3", "STAGES", "Form", "LayerSizes", "Weights"]
+__all__ += ["best_of_xla", "estimate_forms", "gain", "layer", "moved", "recorded", "rotary_table"]
+__all__ += ["spent", "verdict"]
 FILE, WORKLOAD, TOKENS = "decoder_layer.csv", "a layer of SmolLM3-3B", 4096
 TIMEOUT = 1800.0  # seconds for one compilation
 EPS = 1e-6  # of the norms
@@ -35,6 +37,13 @@ PARTS = (
     *("attention_norm", "qkv", "rotary", "attention"),
     *("output", "mlp_norm", "gate_up", "down"),
 )
+STAGES = {  # what a reader compares: XLA's fusions cross the borders of parts, not of these
+    "norm, q k v": ("attention_norm", "qkv"),
+    "rotary, attention": ("rotary", "attention"),
+    "output": ("output",),
+    "feed-forward": ("mlp_norm", "gate_up", "down"),
+    COPIES: (COPIES,),
+}
 
 
 class Weights(NamedTuple):
@@ -254,3 +263,31 @@ def recorded(chip: str = "v5e", pass_: str = "forward") -> dict[str, ProgramInPa
             checks.fail("layer", f"{form}, {pass_} on {chip}", "one that results/ has")
         layers[form] = program
     return layers
+
+
+def best_of_xla(layers: dict[str, ProgramInParts]) -> str:
+    """The faster one of the two forms that hold no kernel of ours."""
+    return min(("xla", "xla_sliced"), key=lambda form: layers[form].seconds)
+
+
+def spent(program: ProgramInParts, stage: str = "") -> float:
+    """Seconds of a stage; of the whole layer for none."""
+    return sum(map(program.spent, STAGES[stage])) if stage else program.seconds
+
+
+def moved(program: ProgramInParts, stage: str) -> int:
+    """Bytes of a stage between HBM and the chip."""
+    return sum(map(program.moved, STAGES[stage]))
+
+
+def verdict(layers: dict[str, ProgramInParts], form: str, stage: str = "") -> str:
+    """Where a form stands against the best one of XLA, by the error of ratios."""
+    times = [spent(layers[name], stage) for name in (best_of_xla(layers), form)]
+    places = {0: "behind", 1: "ahead", None: "a tie"}
+    return places[ahead(times, ratio_band(layers[form].key.chip))]
+
+
+def gain(program: ProgramInParts, stage: str, factor: float) -> float:
+    """How many times as fast the layer is when a stage is `factor` times as fast (Amdahl)."""
+    share = spent(program, stage) / program.seconds
+    return 1 / (1 - share + share / factor)
