@@ -10,22 +10,39 @@ from kernels.machines import checks
 MAX_HEAD_DIM = 256
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AttentionSpec:
     """Everything about attention but its operands; hashable, so that jit can key on it."""
 
     causal: bool  # query i sees the keys 0 to i
     scale: float  # of the products
-    interpret: Any  # as the kernel's call takes it
+    window: tuple[int, int] | None = None  # query i sees the keys i - window[0] to i + window[1]
+    soft_cap: float | None = None  # scores are soft_cap tanh(s / soft_cap)
+    interpret: Any = None  # as the kernel's call takes it
+
+    @property
+    def reach(self) -> tuple[int | None, int | None]:
+        """How many keys before and after its own place a query sees; None for all of them."""
+        left, right = self.window or (None, None)
+        return left, 0 if self.causal else right
 
 
-def check_heads(q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str]) -> float:
-    """Refuse what no implementation takes; the scale to use, D ** -0.5 for None."""
+def check_heads(
+    q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str], grouped: bool = False
+) -> float:
+    """Refuse what no implementation takes; the scale to use, D ** -0.5 for None.
+
+    grouped: whether k and v may have fewer heads than q.
+    """
     for name, x in (("q", q), ("k", k), ("v", v)):
         checks.array(name, x, rank=4, dtypes=dtypes)
         checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
         for axis, what in ((0, "batch"), (1, "heads"), (3, "head_dim")):
-            checks.same(f"{name}.shape[{axis}] ({what})", x.shape[axis], "q", q.shape[axis])
+            if axis != 1 or not grouped:
+                checks.same(f"{name}.shape[{axis}] ({what})", x.shape[axis], "q", q.shape[axis])
+    if q.shape[1] % k.shape[1]:
+        checks.fail("k.shape[1] (heads)", k.shape[1], f"a divisor of the {q.shape[1]} heads of q")
+    checks.same("v.shape[1] (heads)", v.shape[1], "k", k.shape[1])
     checks.same("v.shape[2] (keys)", v.shape[2], "k", k.shape[2])
     if q.shape[3] > MAX_HEAD_DIM:
         checks.fail("q.shape[3] (head_dim)", q.shape[3], f"at most {MAX_HEAD_DIM}")
@@ -44,6 +61,25 @@ def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) 
     if head_dim > MAX_HEAD_DIM:
         checks.fail("qkv.shape[2]", qkv.shape[2], f"at most 3 × {num_heads} × {MAX_HEAD_DIM}")
     return _scale(scale, head_dim)
+
+
+def check_window(window: Any) -> tuple[int, int] | None:
+    """Keys before and after a query's place, of a pair or of one number for both."""
+    pair = window if isinstance(window, (tuple, list)) else (window, window)
+    whole = [isinstance(w, int) and not isinstance(w, bool) and w >= 0 for w in pair]
+    if window is not None and whole != [True, True]:
+        checks.fail("window", repr(window), "None, a whole number of at least 0, or a pair of them")
+    return None if window is None else (pair[0], pair[1])
+
+
+def check_soft_cap(soft_cap: Any) -> float | None:
+    """None, or a finite number above 0."""
+    if soft_cap is None:
+        return None
+    checks.positive("soft_cap", soft_cap)
+    if soft_cap == math.inf:
+        checks.fail("soft_cap", soft_cap, "None or a finite number above 0")
+    return float(soft_cap)
 
 
 def _scale(scale: Any, head_dim: int) -> float:

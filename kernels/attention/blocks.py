@@ -74,8 +74,9 @@ class AttentionBlocks:
             return None
         return replace(self, tokens=tokens, tq=min(self.tq, tokens), tk=min(self.tk, tokens))
 
-    def fitted(self, n: int, m: int, heads: int) -> AttentionBlocks:
-        """These sizes, cut to n queries, m keys and a divisor of all heads.
+    def fitted(self, n: int, m: int, heads: int, group: int = 1) -> AttentionBlocks:
+        """These sizes, cut to n queries, m keys and a divisor of all heads: whole groups of those
+        that share their keys, or a whole part of one.
 
         ValueError where a block or a tile is neither a multiple of 128 tokens nor all of them.
         """
@@ -84,26 +85,45 @@ class AttentionBlocks:
         for name, value in cut.items():
             if value != longest and value % LANES:
                 fail(f"block.{name}", value, f"a multiple of {LANES}, or all {longest} tokens")
-        several = next(h for h in range(min(self.heads, heads), 0, -1) if heads % h == 0)
+        several = next(
+            h
+            for h in range(min(self.heads, heads), 0, -1)
+            if heads % h == 0 and 0 in (h % group, group % h)
+        )
         return replace(self, **cut, heads=several)
 
     def vmem_bytes(
-        self, n: int, m: int, head_dim: int, dtype: Any, *, backward: bool = False
+        self,
+        n: int,
+        m: int,
+        head_dim: int,
+        dtype: Any,
+        *,
+        backward: bool = False,
+        group: int = 1,
+        window: tuple[int, int] | None = None,
     ) -> int:
         """Bytes of VMEM of a program of either pass: two buffers for each block, and sums so far.
 
         The forward pass carries those from one block of keys to the next; the backward one keeps
-        dq of all queries, and dk and dv of a block, in float32.
+        dq of all queries that later keys may add to, and dk and dv of a block, in float32.
         """
         bq, bk = (-(-min(self.tokens, size) // LANES) * LANES for size in (n, m))
         # Whichever of head_dim and tokens lies in lanes, the other one is padded to sublanes.
         step = LANES if head_dim > LANES else 16
         d = -(-head_dim // step) * step
         arrays = 4 if backward else 2  # of queries, and as many of keys
-        blocks = 2 * np.dtype(dtype).itemsize * arrays * (bq + bk) * d + 2 * 4 * 8 * bq
+        buffered = 2 * np.dtype(dtype).itemsize * arrays * d
+        keys = max(1, self.heads // group) * bk * (buffered + 8 * d * backward)
+        queries = buffered * bq + 2 * 4 * 8 * bq
         if backward:
-            return self.heads * (blocks + 4 * d * (-(-n // bq) * bq + 2 * bk))
-        return self.heads * (blocks + (4 * (d + 16) * bq if m > self.tokens else 0))
+            waiting = -(-n // bq)
+            if window:
+                waiting = min(waiting, sum(window) // bq + 3)
+            queries += 4 * d * waiting * bq
+        elif m > self.tokens or window:
+            queries += 4 * (d + 16) * bq
+        return self.heads * queries + keys
 
 
 def plan(
@@ -116,6 +136,8 @@ def plan(
     block: AttentionBlocks | None = None,
     causal: bool = False,
     backward: bool = False,
+    group: int = 1,
+    window: tuple[int, int] | None = None,
     chip: Chip | None = None,
 ) -> TpuPlan[AttentionBlocks]:
     """Decide on everything that attention of these shapes needs to know of its chip.
@@ -128,6 +150,8 @@ def plan(
         block: the block sizes; None takes the default ones for the pass, made to fit.
         causal: whether half of the scores are hidden.
         backward: whether it is for the backward pass.
+        group: heads of q that share one of k and v.
+        window: keys before and after its own place that a query sees; None for all.
         chip: None is the one at hand.
 
     Raises:
@@ -138,14 +162,15 @@ def plan(
     most = vmem_limit(chip.vmem_bytes) - HEADROOM
 
     def needed(block: AttentionBlocks) -> int:
-        return block.vmem_bytes(n, m, head_dim, dtype, backward=backward)
+        more = {"backward": backward, "group": group, "window": window}
+        return block.vmem_bytes(n, m, head_dim, dtype, **more)
 
     if block is None:
         block = AttentionBlocks.default(n, m, head_dim, causal=causal, backward=backward)
-        block = block.fitted(n, m, heads)
+        block = block.fitted(n, m, heads, group)
         while needed(block) > most and (smaller := block.smaller()):
-            block = smaller.fitted(n, m, heads)
-    block = block.fitted(n, m, heads)
+            block = smaller.fitted(n, m, heads, group)
+    block = block.fitted(n, m, heads, group)
     if needed(block) > most:
         fail(
             "block",

@@ -180,4 +180,5 @@ def attention(q, k, v, *, causal, scale, interpret=None):
     checks.one_of('q.dtype, for "mosaic_gpu",', str(q.dtype), ("bfloat16",))
     if q.shape[3] > LARGEST_HEAD:
         checks.fail("q.shape[3]", q.shape[3], f'at most {LARGEST_HEAD}, for "mosaic_gpu"')
-    return _differentiable(q, k, v, AttentionSpec(causal, float(scale), interprets(interpret)))
+    spec = AttentionSpec(causal=causal, scale=float(scale), interpret=interprets(interpret))
+    return _differentiable(q, k, v, spec)

@@ -4,11 +4,12 @@ attention(q, k, v): [B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]
 vit_attention(qkv, num_heads): [B, N, 3·H·D] → [B, N, H·D]
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from kernels.attention.arguments import check_heads, check_packed
+from kernels.attention.arguments import check_heads, check_packed, check_soft_cap, check_window
 from kernels.attention.blocks import AttentionBlocks
 from kernels.attention.blocks import plan as plan_blocks
 from kernels.machines import checks
@@ -31,6 +32,8 @@ def attention(
     implementation: str = "pallas",
     causal: bool = False,
     scale: float | None = None,
+    window: int | tuple[int, int] | None = None,
+    soft_cap: float | None = None,
     block: AttentionBlocks | None = None,
     interpret: Any = None,
 ) -> Any:
@@ -38,7 +41,7 @@ def attention(
 
     Args:
         q: [B, H, N, D], float32 or bfloat16, D at most 256. No dimension may be zero.
-        k, v: [B, H, M, D] in q's dtype.
+        k, v: [B, Hkv, M, D] in q's dtype. Hkv divides H: head h of q reads head h // (H // Hkv).
         implementation: "xla" (the formula), "xla_sliced" (some heads at a time, so that XLA keeps
             their scores in VMEM), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours, for a
             TPU), "mosaic_gpu" (ours, for Hopper GPUs: bfloat16, D at most 128; its gradient
@@ -48,6 +51,11 @@ def attention(
             see kernels.attention.torch for our kernels on tensors.
         causal: query i sees the keys 0 to i.
         scale: of the products; None is D ** -0.5.
+        window: (left, right): query i sees the keys i - left to i + right, as with JAX's
+            local_window_size, and of these a causal one those up to i; one number stands for
+            both. A window of the last W keys, its own among them, is (W - 1, 0). The result of a
+            query that sees no key is zero.
+        soft_cap: the scores s, scaled, become soft_cap · tanh(s / soft_cap).
         block: of "pallas"; None lets it choose.
         interpret: None interprets a kernel where there is no TPU.
 
@@ -55,15 +63,28 @@ def attention(
         [B, H, N, D] in the arguments' dtype; sums are float32. Differentiable in q, k and v.
 
     Raises:
-        ValueError: for another rank, dtype, size, scale, block or implementation.
+        ValueError: for another rank, dtype, size, scale, window, soft cap, block or implementation,
+            and for what the chosen implementation does not take.
 
     Source:
         FlashAttention-2 (Dao, 2023), with the softmax along sublanes.
     """
     chosen = ATTENTION[implementation]
-    scale = check_heads(q, k, v, scale, _dtypes(chosen))
+    scale = check_heads(q, k, v, scale, _dtypes(chosen), grouped=True)
+    if k.shape[1] != q.shape[1] and implementation not in TAKEN_BY["hkv"]:
+        checks.fail(
+            "k.shape[1] (heads)",
+            k.shape[1],
+            f'{q.shape[1]}, as q has, for "{implementation}"; {_taken_by("hkv")} take fewer',
+        )
     checks.one_of("causal", causal, (False, True))
-    options = {"causal": bool(causal), "scale": scale, "block": _block(block)}
+    options = {
+        "causal": bool(causal),
+        "scale": scale,
+        "window": check_window(window),
+        "soft_cap": check_soft_cap(soft_cap),
+        "block": _block(block),
+    }
     return chosen(q, k, v, interpret=interpret, **options)
 
 
@@ -99,16 +120,15 @@ def block_sparse_attention(
         block: the mask's tokens, and the tiles of "pallas".
 
     Returns:
-        [B, H, N, D], as attention does. Forward only: differentiating "pallas" raises
-        NotImplementedError.
+        [B, H, N, D], as attention does, and differentiable as it is.
 
     Raises:
         ValueError: as attention does, and for another mask.
     """
     chosen = BLOCK_SPARSE_ATTENTION[implementation]
-    scale = check_heads(q, k, v, scale, DTYPES)
-    (b, h, n, d), m = q.shape, k.shape[2]
-    plan = plan_blocks(n, m, b * h, d, q.dtype, block=_block(block))
+    scale = check_heads(q, k, v, scale, DTYPES, grouped=True)
+    (b, h, n, d), (_, shared, m, _) = q.shape, k.shape
+    plan = plan_blocks(n, m, b * h, d, q.dtype, block=_block(block), group=h // shared)
     wanted = tuple(-(-size // min(plan.block.tokens, size)) for size in (n, m))
     mask = np.asarray(mask)
     if mask.dtype != bool or mask.shape != wanted:
@@ -162,7 +182,33 @@ def _float32(workload: Workload) -> bool:
     return workload.dtype == "float32"  # NumPy's bfloat16 is none that PyTorch knows
 
 
-_OWN = {"block": "chooses its own"}
+# What not every implementation takes: options, and fewer heads of keys than of queries.
+TAKEN_BY = {
+    "window": ("xla", "xla_sliced", "sdpa", "pallas", "jax_splash", "tokamax"),
+    "soft_cap": ("xla", "xla_sliced", "pallas", "jax_splash", "tokamax"),
+    "hkv": ("xla", "xla_sliced", "sdpa", "pallas", "jax_splash", "tokamax"),
+}
+
+
+def _taken_by(what: str) -> str:
+    return ", ".join(TAKEN_BY[what])
+
+
+def _implementation(
+    name: str, *more: Any, accepts: Callable[[Workload], bool] = lambda w: True, **options: Any
+) -> Implementation:
+    """One of attention's, which neither is offered nor takes what TAKEN_BY keeps from it."""
+    lacks = {} if name == "pallas" else {"block": "chooses its own"}
+    refused = [what for what, names in TAKEN_BY.items() if name not in names]
+
+    def takes(workload: Workload) -> bool:
+        asked = {**workload.options, **workload.sizes}
+        return accepts(workload) and not any(what in asked for what in refused)
+
+    lacks |= {what: f"takes none: {_taken_by(what)} do" for what in refused}
+    return Implementation(name, *more, accepts=takes, lacks=lacks, **options)
+
+
 _DEVICES = ("cpu", "xla", "jax")  # of PyTorch's tensors that our kernels run on, with torch.py
 # Splash attention's running maximum and sum are outputs, which two cores would write at once.
 # Nobody reads them, so no result is wrong; but the simulator is right to call it a race.
@@ -170,7 +216,7 @@ _BUT_SIMULATE = ("interpret", "compile")
 
 
 def _shipped(name: str, library: str, source: str = "shipped", **more: Any) -> Implementation:
-    return Implementation(
+    return (_implementation if source == "shipped" else Implementation)(
         name,
         PALLAS_TPU,
         f"{source}:{name}",
@@ -187,24 +233,23 @@ ATTENTION = Operator(
     chapter="flash_attention",
     differentiable=("q", "k", "v"),
     implementations=(
-        Implementation("xla", XLA, "xla:attention", lacks=_OWN),
-        Implementation("xla_sliced", XLA, "xla:in_slices", lacks=_OWN),
-        Implementation("sdpa", XLA, "xla:sdpa", lacks=_OWN),
-        Implementation("pallas", PALLAS_TPU, "pallas:attention", devices=_DEVICES),
-        _shipped("jax_flash", "JAX", lacks=_OWN, devices=("xla", "jax")),
-        _shipped("jax_splash", "JAX", lacks=_OWN, rungs=_BUT_SIMULATE),
-        Implementation(
+        _implementation("xla", XLA, "xla:attention"),
+        _implementation("xla_sliced", XLA, "xla:in_slices"),
+        _implementation("sdpa", XLA, "xla:sdpa"),
+        _implementation("pallas", PALLAS_TPU, "pallas:attention", devices=_DEVICES),
+        _shipped("jax_flash", "JAX", devices=("xla", "jax")),
+        _shipped("jax_splash", "JAX", rungs=_BUT_SIMULATE),
+        _implementation(
             "mosaic_gpu",
             MOSAIC_GPU,
             "mosaic_gpu:attention",
             accepts=lambda w: w.dtype == "bfloat16" and w.sizes["d"] <= 128,
-            lacks=_OWN,
             tunable=False,
             chapter="matmul_on_hopper",
         ),
-        _shipped("tokamax", "tokamax", lacks=_OWN, rungs=_BUT_SIMULATE, needs="tokamax"),
-        Implementation("torch", TORCH, "tensors:formula", accepts=_float32, lacks=_OWN),
-        Implementation("torch_sdpa", TORCH, "tensors:sdpa", accepts=_float32, lacks=_OWN),
+        _shipped("tokamax", "tokamax", rungs=_BUT_SIMULATE, needs="tokamax"),
+        _implementation("torch", TORCH, "tensors:formula", accepts=_float32),
+        _implementation("torch_sdpa", TORCH, "tensors:sdpa", accepts=_float32),
     ),
 )
 
@@ -230,9 +275,10 @@ BLOCK_SPARSE_ATTENTION = Operator(
     block_sparse_attention,
     summary="attention to those blocks of keys that a mask keeps",
     chapter="flash_attention",
+    differentiable=("q", "k", "v"),
     static=("mask",),
     implementations=(
         Implementation("xla", XLA, "xla:block_sparse_attention"),
-        Implementation("pallas", PALLAS_TPU, "sparse:attention"),
+        Implementation("pallas", PALLAS_TPU, "pallas:block_sparse_attention"),
     ),
 )

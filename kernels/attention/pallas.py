@@ -8,10 +8,11 @@ saved for each query, the log-sum-exp; the backward pass makes the probabilities
 import dataclasses
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -24,13 +25,14 @@ LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hard
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class FlashSpec(AttentionSpec):
     """The same of our kernels for a TPU."""
 
     plan: TpuPlan[AttentionBlocks]  # of the forward pass
     # What was asked for, of which the backward pass makes its own plan; None lets it choose.
     block: AttentionBlocks | None = None
+    mask: tuple[tuple[bool, ...], ...] | None = None  # the blocks of keys that those of queries see
 
 
 class Tiling(NamedTuple):
@@ -43,8 +45,13 @@ class Tiling(NamedTuple):
     bk: int
     tq: int
     tk: int
-    causal: bool  # whether a query sees no key after its own place
+    # How many keys before and after its own place a query sees; None for all of them.
+    left: int | None
+    right: int | None
+    mask: tuple[tuple[bool, ...], ...] | None  # blocks that may meet, [query blocks][key blocks]
     scale: float  # of the scores
+    soft_cap: float | None
+    group: int  # heads of queries that share one of keys
     # Whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
     seq_minor: bool
     widen: bool  # multiply bfloat16 as float32
@@ -60,7 +67,24 @@ class Tiling(NamedTuple):
     @property
     def pairs(self):
         """Queries and keys that meet, of a head, by and large."""
-        return self.n * self.m // (1 + self.causal)
+        if self.left is None:
+            return self.n * self.m // (1 + (self.right == 0))
+        return self.n * min(self.m, self.left + self.right + 1)
+
+    @property
+    def listed(self):
+        """Whether the grid is a list of the blocks that meet, and not all of them."""
+        return self.left is not None or self.mask is not None
+
+    @property
+    def several(self):
+        """Whether the sums of a query come from several programs, or from none."""
+        return self.key_blocks > 1 or self.listed
+
+    @property
+    def blind(self):
+        """Whether the last queries may lie behind the window of the last key."""
+        return self.left is not None and self.n - self.left > self.m
 
     def transpose(self, x):
         """[heads, tokens, D] as the kernel has it, or back."""
@@ -68,19 +92,45 @@ class Tiling(NamedTuple):
 
     def state(self, heads, head_dim):
         """Scratch for m, l and acc of the queries, between one block of keys and the next."""
-        if self.key_blocks == 1:
+        if not self.several:
             return []
         rows = (1, 1, head_dim)
         return [pltpu.VMEM((heads, r, self.bq), jnp.float32) for r in rows]
 
-    def tasks(self, heads, diagonal):
-        """(head, first query, first key) of each tile with a key that a query sees."""
+    def span(self, offset, queries, keys):
+        """The least and the greatest distance from a key back to a query, of so many of both, the
+        first of which are `offset` apart."""
+        return offset - (keys - 1), offset + queries - 1
+
+    def within(self, least, greatest):
+        """Whether all distances between these two are seen, and whether any is."""
+        left = math.inf if self.left is None else self.left
+        right = math.inf if self.right is None else self.right
+        whole = (least >= -right) & (greatest <= left)
+        return whole, (greatest >= -right) & (least <= left)
+
+    def kinds(self):
+        """int [query blocks, key blocks], and what the kinds from 2 on stand for.
+
+        0 is a block of keys that is hidden whole, 1 one that is seen whole; 2 and more are seen in
+        part, each at another offset: the first query's place less the first key's.
+        """
+        shape = self.query_blocks, self.key_blocks
+        offsets = np.subtract.outer(*(np.arange(n) * b for n, b in zip(shape, (self.bq, self.bk))))
+        whole, seen = self.within(*self.span(offsets, self.bq, self.bk))
+        cut = np.unique(offsets[seen & ~whole])
+        kinds = np.where(whole, 1, np.where(seen, 2 + np.searchsorted(cut, offsets), 0))
+        return kinds * (True if self.mask is None else np.array(self.mask)), cut.tolist()
+
+    def tasks(self, heads, offset):
+        """(head, first query, first key) of each tile with a key that a query sees; offset: that of
+        the block where not all of it is seen, or None."""
         return [
             (head, query, key)
             for head in range(heads)
             for query in range(0, self.bq, self.tq)
             for key in range(0, self.bk, self.tk)
-            if not diagonal or key < query + self.tq
+            if offset is None or self.within(*self.span(offset + query - key, self.tq, self.tk))[1]
         ]
 
     def index(self, head, start, size, whole):
@@ -100,16 +150,27 @@ class Tiling(NamedTuple):
         # Selected in 32 bits: a v5e has no narrower vector arithmetic.
         return jnp.where(position < total, x.astype(jnp.float32), 0).astype(x.dtype)
 
-    def scores(self, q, k, query, key, block, diagonal):
-        """log2(e) scale k qᵀ, [keys, queries], hidden where a key is none or comes too late."""
-        s = dot(k, q, self.head_dim, self.head_dim) * (self.scale * LOG2E)
+    def scores(self, q, k, query, key, block, offset):
+        """log2(e) scale k qᵀ, [keys, queries], hidden where a key is none or out of reach; and the
+        derivative of the soft cap, None without one."""
+        s, slope = dot(k, q, self.head_dim, self.head_dim), None
+        if self.soft_cap is None:
+            s = s * (self.scale * LOG2E)
+        else:
+            s = jnp.tanh(s * (self.scale / self.soft_cap))
+            s, slope = s * (self.soft_cap * LOG2E), 1 - s * s
         keys = key + _iota(s.shape, 0)
         last = (self.key_blocks - 1) * self.bk
         if last + key + s.shape[0] > self.m:
             s = jnp.where(block * self.bk + keys < self.m, s, HIDDEN)
-        if diagonal and key + s.shape[0] > query + 1:
-            s = jnp.where(keys <= query + _iota(s.shape, 1), s, HIDDEN)
-        return s
+        if offset is None:
+            return s, slope
+        least, greatest = self.span(offset + query - key, s.shape[1], s.shape[0])
+        if self.right is not None and least < -self.right:
+            s = jnp.where(keys <= query + offset + self.right + _iota(s.shape, 1), s, HIDDEN)
+        if self.left is not None and greatest > self.left:
+            s = jnp.where(keys >= query + offset - self.left + _iota(s.shape, 1), s, HIDDEN)
+        return s, slope
 
     @property
     def head_dim(self):
@@ -118,13 +179,85 @@ class Tiling(NamedTuple):
 
     def each_block(self, i, j, run):
         """Run a block of queries i and keys j, unless all its keys come too late."""
-        if not self.causal:
-            run(False)
+        if self.right is None:
+            run(None)
         elif self.query_blocks == self.key_blocks == 1:
-            run(True)
+            run(0)
         else:
-            pl.when(i == j)(functools.partial(run, True))
-            pl.when(i > j)(functools.partial(run, False))
+            pl.when(i == j)(functools.partial(run, 0))
+            pl.when(i > j)(functools.partial(run, None))
+
+
+# --- which blocks meet, and in what order ---------------------------------------------------------
+
+
+class Meeting(NamedTuple):
+    """A block of queries and one of keys, as a program meets them."""
+
+    i: Any  # the block of queries
+    j: Any  # the block of keys
+    slot: Any  # where dq of these queries is added up
+    # Whether these are the queries' first and last keys, and the keys' first and last queries.
+    first_keys: Any
+    last_keys: Any
+    first_queries: Any
+    last_queries: Any
+    run: Any  # run(body) calls body(offset), unless none of the keys are seen; see Tiling.tasks
+
+    @classmethod
+    def on_grid(cls, tiling, i, j):
+        """All blocks meet, the one dimension of the grid after the other."""
+        last_query, last_key = tiling.query_blocks - 1, tiling.key_blocks - 1
+        ends = (lambda: j == 0, lambda: j == last_key, lambda: i == 0, lambda: i == last_query)
+        return cls(i, j, i, *ends, functools.partial(tiling.each_block, i, j))
+
+    @classmethod
+    def on_list(cls, tiling, list_ref):
+        """The program's own column of `blocks_that_meet`."""
+        query, key, kind, ends, slot = (list_ref[line, pl.program_id(1)] for line in range(5))
+
+        def run(body):
+            for number, offset in enumerate([None, *tiling.kinds()[1]], 1):
+                pl.when(kind == number)(functools.partial(body, offset))
+
+        flags = [lambda bit=bit: (ends & bit) != 0 for bit in (1, 2, 4, 8)]
+        return cls(query, key, slot, *flags, run)
+
+
+def _ends(blocks):
+    """Where each of them stands for the first time, and for the last."""
+    steps = np.arange(blocks.size)
+    firsts = np.unique(blocks, return_index=True)[1]
+    lasts = blocks.size - 1 - np.unique(blocks[::-1], return_index=True)[1]
+    return np.isin(steps, firsts), np.isin(steps, lasts)
+
+
+def blocks_that_meet(tiling, by_keys=False):
+    """int32 [6, programs]: what the programs of a head do, one after the other.
+
+    The block of queries, that of keys, the kind (see Tiling.kinds), flags of first and last (see
+    Meeting), the slot of dq, and the last block of queries of which dq is whole. Every block stands
+    in the list, with kind 0 if it meets none.
+    """
+    kinds, _ = tiling.kinds()
+    meet = kinds > 0
+    meet[~meet.any(1), 0] = True
+    if by_keys:
+        meet[0, ~meet.any(0)] = True
+    key, query = np.nonzero(meet.T) if by_keys else np.nonzero(meet)[::-1]
+    ends = [*_ends(query), *_ends(key)]
+    flags = sum(bits << place for place, bits in enumerate(ends))
+    slots, idle, slot = {}, [], []
+    for block, first, last in zip(query.tolist(), *ends[:2], strict=True):
+        if first:
+            slots[block] = idle.pop() if idle else len(slots)
+        slot.append(slots[block])
+        if last:
+            idle.append(slots[block])
+    whole = np.flatnonzero(ends[1])
+    after = np.searchsorted(whole, np.arange(query.size), side="right")
+    done = query[whole[np.maximum(after - 1, 0)]]
+    return np.array([query, key, kinds[query, key], flags, slot, done], np.int32)
 
 
 def _iota(shape, axis):
@@ -159,38 +292,45 @@ def _ahead(tasks, start):
         yield task, current
 
 
+def _listed_forward_kernel(list_ref, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
+    _forward_of(Meeting.on_list(tiling, list_ref), q_ref, k_ref, v_ref, o_ref, *rest, tiling=tiling)
+
+
 def _forward_kernel(q_ref, k_ref, v_ref, o_ref, *rest, tiling):
-    i, j = pl.program_id(1), pl.program_id(2)
-    last = tiling.key_blocks - 1
-    forward_block(i, j, j == 0, j == last, q_ref, k_ref, v_ref, o_ref, *rest, tiling=tiling)
+    meeting = Meeting.on_grid(tiling, pl.program_id(1), pl.program_id(2))
+    _forward_of(meeting, q_ref, k_ref, v_ref, o_ref, *rest, tiling=tiling)
 
 
-def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
-    """Queries i meet keys j; first and last: whether these are their first and last keys."""
-    # q_ref, o_ref [heads, bq, D]; k_ref, v_ref [heads, bk, D]; tokens last where they lie seq_minor
+def _forward_of(meeting, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
+    # q_ref, o_ref [heads, bq, D]; k_ref, v_ref [heads of keys, bk, D]; tokens last if seq_minor
     # lse_ref [heads, 1, bq]; m_ref, l_ref [heads, 1, bq], acc_ref [heads, D, bq] for several blocks
-    several = tiling.key_blocks > 1
+    i, j, several = meeting.i, meeting.j, tiling.several
+    first, last = meeting.first_keys(), meeting.last_keys()
     lse_ref = rest[0] if len(rest) in (1, 4) else None
     m_ref, l_ref, acc_ref = rest[-3:] if several else (None,) * 3
 
     def write(head, query, m, l, acc):
+        if tiling.blind:  # of a query that sees no key, the result and all probabilities are zero
+            l = jnp.where(m == HIDDEN, jnp.inf, l)
         o = acc * (1 / l)
         index = tiling.index(head, query, tiling.tq, tiling.bq)
         o_ref[index] = (o if tiling.seq_minor else o.T).astype(o_ref.dtype)
         if lse_ref is not None:
             lse_ref[head, :, index[2 if tiling.seq_minor else 1]] = m + jnp.log2(l)
 
-    def start(head, query, key, diagonal):
+    def start(head, query, key, offset):
         q = tiling.tile(q_ref, head, query, tiling.tq, tiling.bq, i, tiling.n, cut=False)
-        k = tiling.tile(k_ref, head, key, tiling.tk, tiling.bk, j, tiling.m, cut=False)
-        return tiling.scores(q, k, query, key, j, diagonal)
+        shared = head // tiling.group
+        k = tiling.tile(k_ref, shared, key, tiling.tk, tiling.bk, j, tiling.m, cut=False)
+        return tiling.scores(q, k, query, key, j, offset)[0]
 
-    def run(diagonal):
-        tasks = tiling.tasks(q_ref.shape[0], diagonal)
+    def run(offset):
+        tasks = tiling.tasks(q_ref.shape[0], offset)
+        firsts = {(head, query): key for head, query, key in reversed(tasks)}
         lasts = {(head, query): key for head, query, key in tasks}
-        for (head, query, key), s in _ahead(tasks, functools.partial(start, diagonal=diagonal)):
+        for (head, query, key), s in _ahead(tasks, functools.partial(start, offset=offset)):
             row = (head, slice(None), pl.ds(query, s.shape[1]))
-            if key:
+            if key > firsts[head, query]:
                 before = m, l, acc  # noqa: F821, of the tile before
             else:
                 before = (m_ref[row], l_ref[row], acc_ref[row]) if several else None
@@ -198,7 +338,7 @@ def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
             m = jnp.maximum(m, before[0]) if before else m
             p = jnp.exp2(s - m)
             l = jnp.sum(p, axis=0, keepdims=True)
-            v = tiling.tile(v_ref, head, key, tiling.tk, tiling.bk, j, tiling.m)
+            v = tiling.tile(v_ref, head // tiling.group, key, tiling.tk, tiling.bk, j, tiling.m)
             acc = dot(v, p.astype(v.dtype), 1 - tiling.head_dim, 0)  # [D, queries]
             if before:
                 shrink = _shrink(before[0], m)
@@ -218,7 +358,7 @@ def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
             l_ref[...] = jnp.zeros_like(l_ref)
             acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    tiling.each_block(i, j, run)
+    meeting.run(run)
     if several:
 
         @pl.when(last)
@@ -229,35 +369,49 @@ def forward_block(i, j, first, last, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
                     write(head, query, m_ref[row], l_ref[row], acc_ref[row])
 
 
+def _listed_backward_kernel(
+    list_ref, q_ref, k_ref, v_ref, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling
+):
+    meeting, inputs = Meeting.on_list(tiling, list_ref), (q_ref, k_ref, v_ref, o_ref, do_ref)
+    _backward_of(meeting, *inputs, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling=tiling)
+
+
 def _backward_kernel(
     q_ref, k_ref, v_ref, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling
 ):
-    # as above; dq_sum [heads, query blocks, D, bq], dk_sum, dv_sum [heads, bk, D], all float32
     j, i = pl.program_id(1), pl.program_id(2)
-    dq_sum, dk_sum, dv_sum = sums
-    heads = q_ref.shape[0]
+    meeting, inputs = Meeting.on_grid(tiling, i, j), (q_ref, k_ref, v_ref, o_ref, do_ref)
+    _backward_of(meeting, *inputs, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling=tiling)
 
-    @pl.when(i == 0)
+
+def _backward_of(
+    meeting, q_ref, k_ref, v_ref, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling
+):
+    # as above; dq_sum [heads, slots, D, bq], dk_sum, dv_sum [heads of keys, bk, D], all float32
+    dq_sum, dk_sum, dv_sum = sums
+    i, j, slot, heads = meeting.i, meeting.j, meeting.slot, q_ref.shape[0]
+
+    @pl.when(meeting.first_queries())
     def _():
         dk_sum[...] = jnp.zeros_like(dk_sum)
         dv_sum[...] = jnp.zeros_like(dv_sum)
 
-    @pl.when(j == 0)
+    @pl.when(meeting.first_keys())
     def _():
         for head in range(heads):
-            dq_sum[head, i] = jnp.zeros(dq_sum.shape[2:], jnp.float32)
+            dq_sum[head, slot] = jnp.zeros(dq_sum.shape[2:], jnp.float32)
 
     def queries(ref, head, query):
         return tiling.tile(ref, head, query, tiling.tq, tiling.bq, i, tiling.n)
 
     def keys(ref, head, key):
-        return tiling.tile(ref, head, key, tiling.tk, tiling.bk, j, tiling.m)
+        return tiling.tile(ref, head // tiling.group, key, tiling.tk, tiling.bk, j, tiling.m)
 
-    def start(head, query, key, diagonal):
+    def start(head, query, key, offset):
         q, do = (queries(ref, head, query) for ref in (q_ref, do_ref))
         k, v = (keys(ref, head, key) for ref in (k_ref, v_ref))
-        s = tiling.scores(q, k, query, key, j, diagonal)
-        return q, k, do, s, dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
+        scores = tiling.scores(q, k, query, key, j, offset)
+        return q, k, do, *scores, dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
 
     def statistics(head, query):
         o, do = (queries(ref, head, query).astype(jnp.float32) for ref in (o_ref, do_ref))
@@ -269,38 +423,39 @@ def _backward_kernel(
             lse = jnp.where(i * tiling.bq + query + _iota(lse.shape, 1) < tiling.n, lse, 0)
         return lse, delta  # [1, queries]
 
-    def run(diagonal):
-        tasks = tiling.tasks(heads, diagonal)
-        for (head, query, key), started in _ahead(
-            tasks, functools.partial(start, diagonal=diagonal)
-        ):
-            q, k, do, s, dp = started
-            if key == 0:
+    def run(offset):
+        row = None
+        tasks = tiling.tasks(heads, offset)
+        for (head, query, key), started in _ahead(tasks, functools.partial(start, offset=offset)):
+            q, k, do, s, slope, dp = started
+            if row != (head, query):
+                row = head, query
                 lse, delta = statistics(head, query)
             p = jnp.exp2(s - lse)
-            ds = (p * (dp - delta)).astype(q.dtype)
+            ds = p * (dp - delta)
+            ds = (ds if slope is None else ds * slope).astype(q.dtype)
             p = p.astype(q.dtype)
-            at = tiling.index(head, key, tiling.tk, tiling.bk)
+            at = tiling.index(head // tiling.group, key, tiling.tk, tiling.bk)
             if tiling.seq_minor:
                 dv_sum[at] += dot(do, p, 1, 1)  # [D, keys]
                 dk_sum[at] += dot(q, ds, 1, 1)
             else:
                 dv_sum[at] += dot(p, do, 1, 0)  # [keys, D]
                 dk_sum[at] += dot(ds, q, 1, 0)
-            at = (head, i, slice(None), pl.ds(query, s.shape[1]))
+            at = (head, slot, slice(None), pl.ds(query, s.shape[1]))
             dq_sum[at] += dot(k, ds, 1 - tiling.head_dim, 0)  # [D, queries]
 
-    tiling.each_block(i, j, run)
+    meeting.run(run)
 
-    @pl.when(i == tiling.query_blocks - 1)
+    @pl.when(meeting.last_queries())
     def _():
         dk_ref[...] = (tiling.scale * dk_sum[...]).astype(dk_ref.dtype)
         dv_ref[...] = dv_sum[...].astype(dv_ref.dtype)
 
-    @pl.when(j == tiling.key_blocks - 1)
+    @pl.when(meeting.last_keys())
     def _():
         for head in range(heads):
-            dq = tiling.scale * dq_sum[head, i]
+            dq = tiling.scale * dq_sum[head, slot]
             dq_ref[head] = (dq if tiling.seq_minor else dq.T).astype(dq_ref.dtype)
 
 
@@ -315,8 +470,11 @@ def make_tiling(q, k, spec, block):
         min(block.tokens, m),
         block.tq,
         block.tk,
-        spec.causal,
+        *spec.reach,
+        spec.mask,
         spec.scale,
+        spec.soft_cap,
+        q.shape[0] // k.shape[0],
         # XLA itself lays arrays out so, rather than pad head_dim to 128 lanes: no copy is needed.
         head_dim % LANES != 0,
         # XLA's CPU backend lacks bfloat16 dots in some layouts; float32 holds them exactly.
@@ -324,15 +482,44 @@ def make_tiling(q, k, spec, block):
     )
 
 
-def block_spec(tiling, heads, tokens, head_dim, block):
-    """The block of `tokens` × head_dim whose number block(i, j) is, i and j the grid's last ids."""
+def block_spec(tiling, heads, tokens, head_dim, place, programs=1):
+    """The block of `tokens` × head_dim whose number place(…) is, of the grid's ids after the first.
+
+    programs: how many of the first id's share these heads.
+    """
     shape = (heads, head_dim, tokens) if tiling.seq_minor else (heads, tokens, head_dim)
 
-    def index(h, i, j):
-        place = block(i, j)
-        return (h, 0, place) if tiling.seq_minor else (h, place, 0)
+    def index(h, *ids):
+        at, h = place(*ids), h if programs == 1 else h // programs
+        return (h, 0, at) if tiling.seq_minor else (h, at, 0)
 
     return pl.BlockSpec(shape, index)
+
+
+def _grid(tiling, heads, *, by_keys=False):
+    """The list that is prefetched, if there is one, the grid, and how many slots dq needs; heads:
+    the size of the grid's first dimension."""
+    if tiling.listed:
+        lists = blocks_that_meet(tiling, by_keys)
+        return [jnp.asarray(lists)], (heads, lists.shape[1]), lists[4].max() + 1
+    blocks = tiling.query_blocks, tiling.key_blocks
+    return [], (heads, *(blocks[::-1] if by_keys else blocks)), tiling.query_blocks
+
+
+def _order(grid, queries):
+    """How the grid's dimensions after the first are run: a list in its order."""
+    return ("arbitrary",) if len(grid) == 2 else (queries, "arbitrary")
+
+
+def _keys_spec(tiling, heads, head_dim, place, *, apart=False):
+    """The block of keys of so many heads of queries; apart: of arrays with one for each program."""
+    programs = 1 if apart else max(1, tiling.group // heads)
+    return block_spec(tiling, max(1, heads // tiling.group), tiling.bk, head_dim, place, programs)
+
+
+def _place(tiling, line, otherwise):
+    """What block_spec asks for: a number of that line of the lists where the grid is a list."""
+    return (lambda step, list_ref: list_ref[line, step]) if tiling.listed else otherwise
 
 
 def compiler_params(plan, *semantics):
@@ -352,74 +539,94 @@ def cost(scores, head_dim, products, *arrays):
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _forward_call(q, k, v, spec, residuals):
-    """[heads, n, D], [heads, m, D], [heads, m, D] → [heads, n, D], and [heads, 1, n] of log2."""
+    """[heads, n, D], [heads of keys, m, D] twice → [heads, n, D], and [heads, 1, n] of log2."""
     block = spec.plan.block
     tiling = make_tiling(q, k, spec, block)
     heads, n, head_dim = q.shape
     transpose = tiling.transpose
+    listed, grid, _ = _grid(tiling, heads // block.heads)
 
     def seen(i, j):  # a block that is not looked at is not fetched either
         return jnp.minimum(i, j) if spec.causal else j
 
-    queries = block_spec(tiling, block.heads, tiling.bq, head_dim, lambda i, j: i)
-    keys = block_spec(tiling, block.heads, tiling.bk, head_dim, seen)
-    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, i, j: (h, 0, i))
+    place = _place(tiling, 0, lambda i, j: i)
+    queries = block_spec(tiling, block.heads, tiling.bq, head_dim, place)
+    keys = _keys_spec(tiling, block.heads, head_dim, _place(tiling, 1, seen))
+    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *ids: (h, 0, place(*ids)))
     shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
     q, k, v = map(transpose, (q, k, v))
     o, *lse = pl.pallas_call(
-        functools.partial(_forward_kernel, tiling=tiling),
+        functools.partial((_forward_kernel, _listed_forward_kernel)[tiling.listed], tiling=tiling),
         out_shape=[jax.ShapeDtypeStruct(q.shape, q.dtype)] + [shape((heads, 1, n))] * residuals,
-        grid=(heads // block.heads, tiling.query_blocks, tiling.key_blocks),
-        in_specs=[queries, keys, keys],
-        out_specs=[queries] + [row] * residuals,
-        scratch_shapes=tiling.state(block.heads, head_dim),
-        compiler_params=compiler_params(spec.plan, "parallel", "parallel", "arbitrary"),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=len(listed),
+            grid=grid,
+            in_specs=[queries, keys, keys],
+            out_specs=[queries] + [row] * residuals,
+            scratch_shapes=tiling.state(block.heads, head_dim),
+        ),
+        compiler_params=compiler_params(spec.plan, "parallel", *_order(grid, "parallel")),
         cost_estimate=cost(heads * tiling.pairs, head_dim, 2, q, k, v, q),
         interpret=spec.interpret,
         name="flash_attention_forward",
-    )(q, k, v)
+    )(*listed, q, k, v)
     return transpose(o), *lse
 
 
 @functools.partial(jax.jit, static_argnums=6)
 def _backward_call(q, k, v, o, lse, do, spec):
     """dq, dk, dv. One pass: dk and dv add up along the grid's last dimension, dq along both."""
-    own = _plan(q, k, spec.causal, spec.block, backward=True, chip=spec.plan.chip)
+    own = _plan(q, k, spec.reach, spec.block, backward=True, chip=spec.plan.chip)
     block = own.block
     tiling = make_tiling(q, k, spec, block)
     heads, _, head_dim = q.shape
     transpose = tiling.transpose
     last = tiling.key_blocks - 1
+    listed, grid, slots = _grid(tiling, heads // block.heads, by_keys=True)
 
     def seen(j, i):
         return jnp.minimum(jnp.maximum(i, j), tiling.query_blocks - 1) if spec.causal else i
 
-    queries = block_spec(tiling, block.heads, tiling.bq, head_dim, seen)
-    keys = block_spec(tiling, block.heads, tiling.bk, head_dim, lambda j, i: j)
+    place = _place(tiling, 0, seen)
+    queries = block_spec(tiling, block.heads, tiling.bq, head_dim, place)
+    keys = _keys_spec(tiling, block.heads, head_dim, _place(tiling, 1, lambda j, i: j))
     # dq is complete only in the last round; until then its first block waits in VMEM.
-    dq_spec = block_spec(
-        tiling, block.heads, tiling.bq, head_dim, lambda j, i: jnp.where(j == last, i, 0)
-    )
-    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, j, i: (h, 0, seen(j, i)))
-    sums = pltpu.VMEM(keys.block_shape, jnp.float32)
+    done = _place(tiling, 5, lambda j, i: jnp.where(j == last, i, 0))
+    dq_spec = block_spec(tiling, block.heads, tiling.bq, head_dim, done)
+    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *ids: (h, 0, place(*ids)))
+    # Programs that share their keys' heads have a sum each, which XLA adds up.
+    shared = max(1, tiling.group // block.heads)
+    sums = _keys_spec(tiling, block.heads, head_dim, _place(tiling, 1, lambda j, i: j), apart=True)
+    sum_vmem = pltpu.VMEM(keys.block_shape, jnp.float32)
     q, k, v, o, do = map(transpose, (q, k, v, o, do))
-    gradients = pl.pallas_call(
-        functools.partial(_backward_kernel, tiling=tiling),
-        out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in (q, k, v)],
-        grid=(heads // block.heads, tiling.key_blocks, tiling.query_blocks),
-        in_specs=[queries, keys, keys, queries, queries, row],
-        out_specs=[dq_spec, keys, keys],
-        scratch_shapes=[
-            pltpu.VMEM((block.heads, tiling.query_blocks, head_dim, tiling.bq), jnp.float32),
-            sums,
-            sums,
-        ],
-        compiler_params=compiler_params(own, "parallel", "arbitrary", "arbitrary"),
+    dq_shape = jax.ShapeDtypeStruct(q.shape, q.dtype)
+    dk_shape = jax.ShapeDtypeStruct(
+        (shared * k.shape[0], *k.shape[1:]), jnp.float32 if shared > 1 else k.dtype
+    )
+    dq, *dk_dv = pl.pallas_call(
+        functools.partial(
+            (_backward_kernel, _listed_backward_kernel)[tiling.listed], tiling=tiling
+        ),
+        out_shape=[dq_shape, dk_shape, dk_shape],
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=len(listed),
+            grid=grid,
+            in_specs=[queries, keys, keys, queries, queries, row],
+            out_specs=[dq_spec, sums, sums],
+            scratch_shapes=[
+                pltpu.VMEM((block.heads, slots, head_dim, tiling.bq), jnp.float32),
+                sum_vmem,
+                sum_vmem,
+            ],
+        ),
+        compiler_params=compiler_params(own, "parallel", *_order(grid, "arbitrary")),
         cost_estimate=cost(heads * tiling.pairs, head_dim, 5, q, k, v, o, do, q, k, v),
         interpret=spec.interpret,
         name="flash_attention_backward",
-    )(q, k, v, o, do, lse)
-    return tuple(map(transpose, gradients))
+    )(*listed, q, k, v, o, do, lse)
+    if shared > 1:
+        dk_dv = [d.reshape(-1, shared, *d.shape[1:]).sum(1).astype(k.dtype) for d in dk_dv]
+    return tuple(map(transpose, (dq, *dk_dv)))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
@@ -435,10 +642,11 @@ def _forward(q, k, v, spec):
 _differentiable.defvjp(_forward, lambda spec, saved, do: _backward_call(*saved, do, spec))
 
 
-def _plan(q, k, causal, block, **more):
-    """The plan of a pass, of q [heads, n, D] and k [heads, m, D]."""
+def _plan(q, k, reach, block, **more):
+    """The plan of a pass, of q [heads, n, D] and k [heads of keys, m, D]."""
     (heads, n, head_dim), m = q.shape, k.shape[1]
-    return plan(n, m, heads, head_dim, q.dtype, block=block, causal=causal, **more)
+    more |= {"group": heads // k.shape[0], "window": None if reach[0] is None else reach}
+    return plan(n, m, heads, head_dim, q.dtype, block=block, causal=reach[1] == 0, **more)
 
 
 def _together(*arrays):
@@ -446,31 +654,39 @@ def _together(*arrays):
     return [jnp.asarray(x).reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
 
 
-def _spec(q, k, causal, scale, interpret, block=None):
+def _spec(q, k, interpret, block=None, **options):
     """The spec for q and k [B·H, …]."""
-    on, own = interprets(interpret, "tpu"), _plan(q, k, causal, block)
-    return FlashSpec(causal, scale, on, own, block)
+    on, reach = interprets(interpret, "tpu"), AttentionSpec(**options).reach
+    return FlashSpec(**options, interpret=on, plan=_plan(q, k, reach, block), block=block)
 
 
-def attention(q, k, v, *, causal, scale, block=None, interpret=None):
-    """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D]."""
+def attention(q, k, v, *, block=None, interpret=None, **options):
+    """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D]; options: see AttentionSpec."""
     together = _together(q, k, v)
-    spec = _spec(*together[:2], causal, scale, interpret, block)
+    spec = _spec(*together[:2], interpret, block, **options)
     return _differentiable(*together, spec).reshape(q.shape)
 
 
-def forward(q, k, v, *, causal, scale, interpret=None):
+def block_sparse_attention(q, k, v, mask, *, scale, plan, interpret=None):
+    """The same of the blocks that a mask keeps, bool [query blocks, key blocks] of the plan's."""
+    on, mask = interprets(interpret, "tpu"), tuple(map(tuple, mask.tolist()))
+    more = {"interpret": on, "plan": plan, "block": plan.block, "mask": mask}
+    spec = FlashSpec(causal=False, scale=scale, **more)
+    return _differentiable(*_together(q, k, v), spec).reshape(q.shape)
+
+
+def forward(q, k, v, *, interpret=None, **options):
     """→ o [B, H, N, D], and what `backward` needs of the scores: float32 [B, H, N].
 
     The two halves of `attention`, for a framework that differentiates by itself.
     """
     together = _together(q, k, v)
-    o, lse = _forward_call(*together, _spec(*together[:2], causal, scale, interpret), True)
+    o, lse = _forward_call(*together, _spec(*together[:2], interpret, **options), True)
     return o.reshape(q.shape), lse.reshape(q.shape[:3])
 
 
-def backward(q, k, v, o, lse, do, *, causal, scale, interpret=None):
+def backward(q, k, v, o, lse, do, *, interpret=None, **options):
     """→ dq, dk, dv in the shapes of q, k, v; o and lse as `forward` gave them, do like o."""
     together = _together(q, k, v, o, lse[:, :, None], do)
-    gradients = _backward_call(*together, _spec(*together[:2], causal, scale, interpret))
+    gradients = _backward_call(*together, _spec(*together[:2], interpret, **options))
     return tuple(g.reshape(x.shape) for g, x in zip(gradients, (q, k, v), strict=True))

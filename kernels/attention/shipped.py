@@ -37,7 +37,7 @@ def shipped(name, call, *, interprets_itself):
             InterpretParams in any case, a TPU is simulated around it.
 
     Returns:
-        attention(q, k, v, *, causal, scale, interpret=None).
+        attention(q, k, v, *, interpret=None, **options), with those of AttentionSpec.
     """
 
     @contextlib.contextmanager
@@ -65,19 +65,22 @@ def shipped(name, call, *, interprets_itself):
 
     attend.defvjp(forward, backward)
 
-    def attention(q, k, v, *, causal, scale, interpret=None):
-        """[B, H, N, D], [B, H, M, D], [B, H, M, D] → [B, H, N, D].
+    def attention(q, k, v, *, interpret=None, **options):
+        """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D].
 
         Raises:
-            ValueError: for an N or M that is no multiple of 128, and for a D above 128 that is
-                none either.
+            ValueError: for an N or M that is no multiple of 128, for a D above 128 that is none
+                either, and where the last queries see no key.
         """
         for argument, length in (("q.shape[2]", q.shape[2]), ("k.shape[2]", k.shape[2])):
             if length % LANES:
                 fail(argument, length, f"a multiple of {LANES}, for {name}")
         if (head_dim := q.shape[3]) > LANES and head_dim % LANES:
             fail("q.shape[3]", head_dim, f"at most {LANES}, or a multiple of it, for {name}")
-        spec = AttentionSpec(causal, scale, interprets(interpret, "tpu"))
+        spec = AttentionSpec(**options, interpret=interprets(interpret, "tpu"))
+        seen = k.shape[2] + (spec.window or (q.shape[2],))[0]
+        if q.shape[2] > seen:
+            fail("q.shape[2]", q.shape[2], f"at most {seen}, so that each sees a key, for {name}")
         return attend(*map(jnp.asarray, (q, k, v)), spec)
 
     return attention
@@ -132,12 +135,15 @@ def splash_blocks(n, m):
 def jax_splash(q, k, v, spec):
     (heads, n, _), m = q.shape[1:], k.shape[2]
     mask = (splash.CausalMask if spec.causal else splash.FullMask)((n, m))
+    if spec.window:
+        mask = splash.LocalMask((n, m), spec.reach, 0)
     kernel = splash.make_splash_mha(
         splash.MultiHeadMask([mask] * heads),
         block_sizes=splash_blocks(n, m),
         head_shards=1,
         q_seq_shards=1,
         interpret=spec.interpret is True,
+        attn_logits_soft_cap=spec.soft_cap,
     )
     return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v)
 
@@ -152,8 +158,9 @@ def tokamax(q, k, v, spec):
     kernel = tokamax.splash_attention(
         n,
         m,
-        causal=spec.causal,
+        reach=spec.reach,
         interpret=spec.interpret is True,
+        attn_logits_soft_cap=spec.soft_cap,
         **_blocks(n, m, q_dkv=1024),
         **dict.fromkeys(("q_layout", "k_layout", "v_layout"), layout),  # as XLA would choose
         use_experimental_scheduler=d >= LANES,  # slower where the tokens are in the lanes

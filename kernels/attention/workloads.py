@@ -11,26 +11,30 @@ from kernels.proof.workload import Workload, Workloads, cases, size, values
 
 def _make(workload, rng):
     b, h, n, m, d = (workload.sizes[name] for name in ("b", "h", "n", "m", "d"))
+    hkv = workload.sizes.get("hkv", h)
     kind, dtype = workload.values, workload.dtype
     # A NaN or an infinity in q spoils its row; in k or v it would spoil everything.
     q = values("nonfinite" if kind == "nonfinite" else "normal", (b, h, n, d), dtype, rng)
     if kind == "wide":
         q = q * q.dtype.type(32)
-    k = values("normal", (b, h, m, d), dtype, rng)
-    return q, k, values("normal" if kind == "nonfinite" else kind, (b, h, m, d), dtype, rng)
+    k = values("normal", (b, hkv, m, d), dtype, rng)
+    return q, k, values("normal" if kind == "nonfinite" else kind, (b, hkv, m, d), dtype, rng)
 
 
 def _draw(rng):
     n = min(size(rng), 257)
     b, h, m = rng.integers(1, 3), rng.integers(1, 4), min(size(rng), 257) if rng.integers(2) else n
     d = rng.choice([1, 3, 16, 31, 32, 64, 65, 80, 128, 129, 256])
-    return Workload(
-        "random",
-        {"b": int(b), "h": int(h), "n": n, "m": m, "d": int(d)},
-        str(rng.choice(["float32", "bfloat16"])),
-        options={"causal": bool(rng.integers(2))},
-        **_BLOCKS if rng.integers(2) else {},
-    )
+    dtype, causal = str(rng.choice(["float32", "bfloat16"])), bool(rng.integers(2))
+    tuning, options = _BLOCKS if rng.integers(2) else {}, {"causal": causal}
+    sizes = {"b": int(b), "h": int(h), "n": n, "m": m, "d": int(d)}
+    if not rng.integers(3):
+        options["window"] = tuple(rng.choice([0, 1, 5, 64, 127, 128, 200], 2).tolist())
+    if not rng.integers(3):
+        options["soft_cap"] = float(rng.choice([0.5, 5.0, 50.0]))
+    if not rng.integers(3):
+        sizes |= {"h": int(h) * 2, "hkv": int(h)}
+    return Workload("random", sizes, dtype, options=options, **tuning)
 
 
 def _candidates(workload, vmem_bytes):
@@ -48,12 +52,15 @@ def _work(workload, gradient):
     sizes = workload.sizes
     heads, n, d = sizes["b"] * sizes["h"], sizes["n"], sizes["d"]
     m = sizes.get("m", n)
-    pairs = n * m
+    before, after = workload.options.get("window") or (n, m)
     if workload.options.get("causal"):
-        m = min(n, m)  # the keys that any query sees
-        pairs = m * (m + 1) // 2 + (n - m) * m
+        after, m = 0, min(n, m)  # the keys that any query sees
+    query = np.arange(n)
+    last, first = np.minimum(query + after, m - 1), np.maximum(query - before, 0)
+    pairs = int(np.maximum(last - first + 1, 0).sum())
     products, arrays = (6, 2) if gradient else (2, 1)
-    return 2 * products * heads * pairs * d, arrays * heads * 2 * (n + m) * d * workload.itemsize
+    tokens = heads * n + sizes["b"] * sizes.get("hkv", sizes["h"]) * m
+    return 2 * products * heads * pairs * d, arrays * 2 * tokens * d * workload.itemsize
 
 
 _BF16, _WIDE = {"dtype": "bfloat16"}, {"values": "wide"}
@@ -110,6 +117,12 @@ attention = Workloads(
         wide_blocks=(1, 2, 257, 257, 64, _BF16, _WIDE, _CAUSAL, _BLOCKS),
         cancelling=(1, 2, 128, 128, 64, "v near ±1000", _CANCELLING),
         nonfinite=(1, 2, 300, 300, 64, _NONFINITE, _BLOCKS),
+    )
+    + cases(
+        "b h hkv n m d",
+        grouped=(2, 6, 2, 129, 129, 32, "three heads of queries on one of keys", _CAUSAL),
+        grouped_bf16=(1, 8, 2, 256, 256, 128, "programs that share a head of keys", _BF16, _CAUSAL),
+        one_head_of_keys=(1, 4, 1, 65, 257, 64, "multi-query attention", _BLOCKS),
     ),
 )
 

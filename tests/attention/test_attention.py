@@ -176,7 +176,30 @@ ONE = np.ones((1, 2, 8, 4), np.float32)
     [
         (ONE[0], ONE, ONE, {}, r"q.shape is \(2, 8, 4\); accepted: 4 dimensions"),
         (ONE, ONE[:, :, :0], ONE, {}, "k.shape.*dimensions of at least 1"),
-        (ONE, ONE[:, :1], ONE, {}, r"k.shape\[1\] \(heads\) is 1; accepted: 2"),
+        (ONE, ONE[:, :1], ONE, {}, r"v.shape\[1\] \(heads\) is 2; accepted: 1"),
+        (ONE, *[ONE[:, [0, 0, 0]]] * 2, {}, r"k.shape\[1\] \(heads\) is 3; accepted: a divisor"),
+        (
+            ONE,
+            *[ONE[:, :1]] * 2,
+            {"implementation": "jax_flash"},
+            '2, as q has, for "jax_flash"; x',
+        ),
+        (ONE, ONE, ONE, {"window": (1, -1)}, r"window is \(1, -1\); accepted: None, a whole"),
+        (
+            ONE,
+            ONE,
+            ONE,
+            {"window": 1, "implementation": "torch"},
+            "xla, .* pallas, jax_splash, .* do",
+        ),
+        (ONE, ONE, ONE, {"soft_cap": 0}, "soft_cap is 0; accepted: a number above 0"),
+        (
+            ONE,
+            ONE,
+            ONE,
+            {"soft_cap": 9.0, "implementation": "sdpa"},
+            '"sdpa" takes none: xla, xla_s',
+        ),
         (ONE, ONE, ONE[..., :3], {}, r"v.shape\[3\] \(head_dim\) is 3; accepted: 4"),
         (ONE, ONE, np.ones((2, 2, 8, 4), np.float32), {}, r"v.shape\[0\] \(batch\) is 2"),
         (ONE, ONE, ONE[:, :, :3], {}, r"v.shape\[2\] \(keys\) is 3; accepted: 8"),
@@ -352,12 +375,6 @@ class TestBlockSparse:
         band = np.eye(8, dtype=bool)
         (few, steps), (many, all_steps) = traffic(band), traffic(band | True)
         assert (steps, all_steps) == (8, 64) and many == 8 * few
-
-    def test_says_that_it_has_no_gradient(self):
-        q, k, v = operands(1, 1, 256, 256, 32)
-        masked = lambda q: block_sparse_attention(q, k, v, self.MASK[:2, :2], block=SMALL).sum()
-        with pytest.raises(NotImplementedError, match="no gradient"):
-            jax.grad(masked)(q)
 
     @pytest.mark.parametrize(
         ("mask", "says"),

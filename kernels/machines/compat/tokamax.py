@@ -9,18 +9,18 @@ from kernels.machines import optional
 
 
 def splash_attention(
-    n: int, m: int, *, causal: bool, interpret: bool, **blocks: Any
+    n: int, m: int, *, reach: tuple[int | None, int | None], interpret: bool, **blocks: Any
 ) -> Callable[..., Any]:
     """Its splash attention by itself, with a gradient; seen in 0.0.12.
 
     Args:
         n, m: queries and keys, multiples of 128.
-        causal: query i sees the keys 0 to i.
+        reach: how many keys before and after its own place a query sees; None for all.
         interpret: by Pallas's plain interpreter.
         blocks: fields of its SplashConfig; a layout is "HEAD_DIM_MINOR" or "SEQ_MINOR".
 
     Returns:
-        A function of q [H, N, D], k and v [H, M, D], which scales nothing.
+        A function of q [H, N, D], k and v [Hkv, M, D], which scales nothing.
 
     Raises:
         MissingPackage: where tokamax is not installed.
@@ -33,6 +33,8 @@ def splash_attention(
         name: kernel.QKVLayout[value] if name.endswith("layout") else value
         for name, value in blocks.items()
     }
-    mask = (masks.CausalMask if causal else masks.FullMask)((n, m))
+    mask = masks.LocalMask((n, m), reach, 0)
+    if reach[0] is None:
+        mask = (masks.FullMask if reach[1] is None else masks.CausalMask)((n, m))
     config = kernel.SplashConfig(**fields, interpret=interpret)
     return kernel.make_splash_mha_single_device(mask, config=config)
