@@ -129,7 +129,6 @@ def package_product(x: Any, w: Any, activation: Callable[..., Any] | None = None
 
 def package_attend(q: Any, k: Any, v: Any, implementation: str = "pallas") -> Any:
     """Causal attention, which wants heads before tokens."""
-    k, v = (jnp.repeat(a, q.shape[2] // a.shape[2], axis=2) for a in (k, v))
     q, k, v = (a.swapaxes(1, 2) for a in (q, k, v))
     return attention(q, k, v, causal=True, implementation=implementation).swapaxes(1, 2)
 
@@ -232,9 +231,14 @@ def estimate_forms(
 
 def _key(form: str, pass_: str, chip: str, sizes: LayerSizes, tokens: int) -> Key:
     named = {"batch": 1, "tokens": tokens, "d": sizes.d, "heads": sizes.heads}
-    named |= {"groups": sizes.groups, "head_dim": sizes.head_dim, "f": sizes.f}
-    problem = {"operator": "decoder_layer", "sizes": Named(named), "dtype": "bfloat16"}
-    return Key(implementation=form, pass_=pass_, chip=chip, **problem)
+    return Key(
+        operator="decoder_layer",
+        implementation=form,
+        sizes=Named(named | {"groups": sizes.groups, "head_dim": sizes.head_dim, "f": sizes.f}),
+        dtype="bfloat16",
+        pass_=pass_,
+        chip=chip,
+    )
 
 
 def _place(op: Any) -> str:
