@@ -133,13 +133,17 @@ def package_attend(q: Any, k: Any, v: Any, implementation: str = "pallas") -> An
     return attention(q, k, v, causal=True, implementation=implementation).swapaxes(1, 2)
 
 
+def sliced_attend(q: Any, k: Any, v: Any) -> Any:
+    """The same by XLA, a head of queries at a time, so each needs a head of keys of its own."""
+    k, v = (jnp.repeat(a, q.shape[2] // a.shape[2], axis=2) for a in (k, v))
+    return package_attend(q, k, v, implementation="xla_sliced")
+
+
 xla_attend = functools.partial(jax.nn.dot_product_attention, is_causal=True)
 package_norm = functools.partial(rms_norm, eps=EPS)
 FORMS = {
     "xla": Form(xla_norm, xla_product, xla_attend),
-    "xla_sliced": Form(
-        xla_norm, xla_product, functools.partial(package_attend, implementation="xla_sliced")
-    ),
+    "xla_sliced": Form(xla_norm, xla_product, sliced_attend),
     "package": Form(package_norm, package_product, package_attend),
     "mixed": Form(xla_norm, xla_product, package_attend),
 }
