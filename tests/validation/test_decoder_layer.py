@@ -163,9 +163,11 @@ def test_what_the_page_works_out_and_says():
         forms = dl.recorded(chip)
         assert dl.best_of_xla(forms) == best
         for form in ("package", "mixed"):
-            stands = {stage: dl.verdict(forms, form, stage) for stage in dl.STAGES}
-            assert stands.pop("rotary, attention") == "ahead"
-            assert {stands[s] for s in stands if s != dl.COPIES} == {"a tie"}
+            stands = functools.partial(dl.verdict, forms, form)
+            assert stands("rotary, attention") == "ahead"
+            assert stands("norm, q k v") == stands("feed-forward") == "a tie"
         fed = [dl.moved(forms[form], "feed-forward") for form in ("package", "mixed")]
         assert fed[0] > 2 * fed[1]
         assert min(forms, key=lambda form: forms[form].seconds) == "mixed"
+    outputs = [dl.spent(dl.recorded()[form], "output") for form in ("xla_sliced", "mixed")]
+    assert 0.4 < outputs[1] / outputs[0] < 0.6

@@ -40,7 +40,12 @@ class DecoderLayer(Generated):
                 times = [1e3 * decoder_layer.spent(forms[form], stage) for form in FORMS]
                 if max(times) < 0.005:
                     continue
-                verdicts = [decoder_layer.verdict(forms, f, stage) for f in ("package", "mixed")]
+                verdicts = [
+                    DASH
+                    if stage == decoder_layer.COPIES
+                    else decoder_layer.verdict(forms, f, stage)
+                    for f in ("package", "mixed")
+                ]
                 name = stage or fill(nodes.strong(), "the layer")
                 shown = [report.digits(ms) if ms >= 0.001 else DASH for ms in times]
                 lines.append((text(name), *shown, *verdicts))
