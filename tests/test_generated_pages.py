@@ -103,9 +103,9 @@ def test_the_judge_is_judged_by_what_stands_in_results(book):
 
 
 def test_a_layer_s_bars_and_rows_are_of_its_records(book):
-    layers = decoder_layer.recorded()
     store.RESULTS.mkdir()
     shutil.copy(ROOT / "results" / decoder_layer.FILE, store.RESULTS)
+    layers = decoder_layer.recorded()
     drawn = book("decoder-layer", "picture")[0].svg
     assert len(drawn.select("rect")) == (len(layers) + 1) * len(decoder_layer.STAGES)
     times = [f"{1e3 * layer.seconds:.2f} ms" for layer in layers.values()]

@@ -10,7 +10,7 @@ from validation.decoder_layer import FORMS, STAGES
 
 from .parts import DASH, Generated, fill, table, text
 
-CHIPS = "v5e", "v6e"
+CHIPS = ("v5e",)
 SAID = {
     "xla": "XLA, at once",
     "xla_sliced": "XLA, in slices",
@@ -57,18 +57,6 @@ class DecoderLayer(Generated):
                 for form, program in forms.items()
             )
             yield text(f"Between HBM and the chip the feed-forward moves: {', '.join(traffic)}.")
-        yield text(*self.training())
-
-    def training(self):
-        """The gradient of the layer, in a sentence."""
-        forms = decoder_layer.recorded(CHIPS[0], "gradient")
-        listed = ", ".join(
-            f"{SAID[form]} {report.digits(1e3 * program.seconds)} ms"
-            for form, program in forms.items()
-        )
-        words = (f"{form} is {decoder_layer.verdict(forms, form)}" for form in list(FORMS)[2:])
-        yield fill(nodes.strong(), f"{CHIPS[0]}, with gradients")
-        yield f" of x and of all weights, forward pass included: {listed}; {', '.join(words)}."
 
     def worth(self, layers):
         mixed = layers[CHIPS[0]]["mixed"]
