@@ -5,6 +5,7 @@ import inspect
 import io
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from kernels import matmul
 from kernels.figures import Key, status, store
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.ladder import Check
-from validation import comparisons, foreign, judged, trn1_times
+from validation import comparisons, decoder_layer, foreign, judged, trn1_times
 from validation.trn1_kernels import KERNELS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,6 +116,21 @@ def test_what_prove_catches_spares_and_misses_is_counted(book):
     assert "Of 2 faults, prove catches 1. Missed: narrow sum, in a. Of the 1 that" in said
     assert cells_of(soup, "no mask", "faults")[1:4] == ["a", "simulate", "passed"]
     assert cells_of(soup, "b", "foreign")[2:5] == ["passed", "failed", "passed"]
+
+
+def test_a_layer_s_bars_and_rows_are_of_its_records(book):
+    store.RESULTS.mkdir()
+    shutil.copy(ROOT / "results" / decoder_layer.FILE, store.RESULTS)
+    layers = decoder_layer.recorded()
+    drawn = book("decoder-layer", "picture")[0].svg
+    assert len(drawn.select("rect")) == (len(layers) + 1) * len(decoder_layer.STAGES)
+    times = [f"{1e3 * layer.seconds:.2f} ms" for layer in layers.values()]
+    assert [t.get_text() for t in drawn.select("text") if t.get_text().endswith(" ms")] == times
+    whole = cells_of(book("decoder-layer", "parts")[0], "the layer")
+    verdicts = [decoder_layer.verdict(layers, form) for form in ("package", "mixed")]
+    assert whole[1:] == [time.removesuffix(" ms") for time in times] + verdicts
+    free = cells_of(book("decoder-layer", "worth")[0], "feed-forward")[-1]
+    assert free == f"{decoder_layer.gain(layers['mixed'], 'feed-forward', 1e9) - 1:.1%}"
 
 
 def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(book):

@@ -9,9 +9,11 @@ estimates do.
 __all__ = [
     "blackwell",
     "comparisons",
+    "decoder_layer",
     "fused_programs",
     "gpu_programs",
     "gpu_times",
+    "in_parts",
     "nms_rounds",
     "rates",
     "scatter",

@@ -1,4 +1,5 @@
-"""python -m validation tpu | tuner | trn1 | vit-step | nms-rounds | rates | gpu-rates | judged
+"""python -m validation COMMAND: tpu, tuner, trn1, vit-step, decoder-layer, nms-rounds, rates,
+gpu-rates or judged.
 
 Runs what proves the estimators, and keeps what comes out in results/. Exit codes: 0 it ran, 1 a
 compiler refused, 2 the command line was wrong, or a package is missing.
@@ -17,7 +18,15 @@ from kernels.figures.report import digits
 from kernels.figures.table import Table
 from kernels.machines.tpu.chips import CHIPS
 from kernels.machines.tpu.pool import libtpu_version
-from validation import comparisons, nms_rounds, tpu_times, trn1_times, tunings, vit_step
+from validation import (
+    comparisons,
+    decoder_layer,
+    nms_rounds,
+    tpu_times,
+    trn1_times,
+    tunings,
+    vit_step,
+)
 from validation import judged as judged_
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -162,7 +171,25 @@ def vit_step_(
             places = (), ("attention",), ("attention", "relayout")
             whole, attention, relayouts = (f"{1e3 * step.spent(*place):.1f} ms" for place in places)
             said = f"{whole}, attention {attention}, its relayouts {relayouts}"
-            console.print(f"{step.attention}: {said}", highlight=False)
+            console.print(f"{step.name}: {said}", highlight=False)
+
+
+@app.command("decoder-layer")
+def decoder_layer_(
+    forms: Annotated[list[str] | None, typer.Argument(help=", ".join(decoder_layer.FORMS))] = None,
+    chip: str = "v5e",
+    pass_: Annotated[str, typer.Option("--pass", help="forward or gradient.")] = "forward",
+) -> None:
+    """Estimate a decoder layer in each of its forms, in results/decoder_layer.csv."""
+    with reported():
+        layers = decoder_layer.estimate_forms(
+            forms or tuple(decoder_layer.FORMS), chip=chip, pass_=pass_
+        )
+        decoder_layer.save(layers)
+        for program in layers:
+            whole, attention = 1e3 * program.seconds, 1e3 * program.spent("attention")
+            said = f"{whole:.3f} ms, attention {attention:.3f} ms"
+            console.print(f"{program.name}: {said}", highlight=False)
 
 
 @app.command("nms-rounds")

@@ -13,15 +13,14 @@ where the time goes. Nothing here is measured.
 from __future__ import annotations
 
 import functools
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from kernels.figures.schema import Key, Named, Record, versions
+from kernels.figures.schema import Key, Named, Record
 from kernels.figures.store import add, read
 from kernels.machines import checks
 from kernels.machines.optional import require
+from validation.in_parts import ProgramInParts, part_records
 
 __all__ = ["ATTENTIONS", "DEPTH", "estimate_steps", "recorded"]
 DEPTH, BATCH = 12, 128  # ViT-B/16, and the batch of the published comparison
@@ -32,64 +31,6 @@ ATTENTIONS = ("torch", "torch_sdpa", "jax_flash_128", "jax_flash", "unpacked", "
 RECORDED = {"jax_flash_128": ("jax_flash", {"block": 128})}
 MODEL, WORKLOAD = "ViT-B/16", "ViT-B/16 training step"
 TOTALS, PARTS = "estimated.csv", "vit_step.csv"
-
-
-@dataclass(frozen=True)
-class TrainingStep:
-    """What one training step would take, by the compiler's own model.
-
-    Args:
-        attention: of ATTENTIONS.
-        key: what its records are of.
-        records: of the step and of its parts. A part has a place, where "attention" is all that
-            stands between the qkv and the proj Linear and their gradients, and a kind: "kernel",
-            "relayout", "matmul" or "elementwise".
-        estimate: of the compiled program; None where the step was read from results/.
-    """
-
-    attention: str
-    key: Key
-    records: tuple[Record, ...] = field(repr=False)
-    estimate: Any = field(default=None, repr=False, compare=False)
-
-    @property
-    def seconds(self) -> float:
-        """Of the step."""
-        return self._whole("time") / 1e3
-
-    @property
-    def hbm_bytes(self) -> int:
-        """Between HBM and the chip."""
-        return round(self._whole("traffic") * 1e9)
-
-    @property
-    def optimal_seconds(self) -> float:
-        """XLA's own estimate."""
-        return self._whole("own estimate") / 1e3
-
-    @property
-    def parts(self) -> set[tuple[str, str]]:
-        """Place and kind of each."""
-        return {(r.part["where"], r.part["what"]) for r in self.records if r.part}
-
-    def spent(self, where: str = "", what: str = "") -> float:
-        """Seconds of the parts in a place, of a kind, or both; of everything for neither."""
-        return self._sum("time", where, what) / 1e3
-
-    def moved(self, where: str = "", what: str = "") -> int:
-        """Bytes of the same parts, between HBM and the chip."""
-        return round(self._sum("traffic", where, what) * 1e9)
-
-    def _whole(self, quantity: str) -> float:
-        return next(r.value for r in self.records if r.quantity == quantity and not r.part)
-
-    def _sum(self, quantity: str, where: str, what: str) -> float:
-        return sum(
-            r.value
-            for r in self.records
-            if r.part and r.quantity == quantity
-            if where in ("", r.part["where"]) and what in ("", r.part["what"])
-        )
 
 
 def _key(attention: str, depth: int, batch: int, chip: str) -> Key:
@@ -187,7 +128,7 @@ def estimate_steps(
     batch: int = BATCH,
     chip: str = "v5e",
     timeout: float = TIMEOUT,
-) -> list[TrainingStep]:
+) -> list[ProgramInParts]:
     """Estimate a training step for each of `attentions`, in their order.
 
     The compilations run side by side, a minute or so each at full depth.
@@ -216,46 +157,22 @@ def estimate_steps(
         if isinstance(estimate, TpuCompileError):
             raise estimate
         key = _key(attention, depth, batch, chip)
-        steps.append(TrainingStep(attention, key, tuple(_records(key, estimate)), estimate))
+        steps.append(ProgramInParts(attention, key, tuple(_records(key, estimate)), estimate))
     return steps
 
 
 def _records(key: Key, estimate: Any) -> Iterator[Record]:
-    """Of a step and of its parts."""
-    record = functools.partial(
-        key.record,
-        workload=WORKLOAD,
-        kind="estimated",
-        versions=versions("jax", "libtpu", "timm", "torchax"),
-    )
-    time = functools.partial(record, quantity="time", unit="ms")
-    traffic = functools.partial(record, quantity="traffic", unit="GB")
-    ms = round(estimate.seconds * 1e3, 6)
-    yield time(value=ms, bound=estimate.bound, method=estimate.method)
-    summed = "bytes between HBM and the chip, summed over ops"
-    yield traffic(value=round(estimate.hbm_bytes / 1e9, 6), method=summed)
-    # Without the −1 that each call counts of which XLA knows nothing; a step takes less than 1 s.
-    ms = round(estimate.compiled.cost["optimal_seconds"] % 1 * 1e3, 6)
-    yield record(quantity="own estimate", value=ms, method="XLA's optimal_seconds")
-    cycles: Counter = Counter()
-    moved: Counter = Counter()
-    for op in estimate.ops:
-        # Whatever kernel is in it attends; XLA's own ones do not say where they come from.
-        inside = "attention" in op.origin or op.kind == "kernel"
-        what = op.kind if op.kind in ("kernel", "relayout", "matmul") else "elementwise"
-        place = "attention" if inside else "rest", what
-        cycles[place] += op.cycles
-        moved[place] += op.hbm_bytes
-    clock = estimate.cycles / estimate.seconds
-    for where, what in sorted(cycles):
-        part = {"part": Named({"where": where, "what": what}), "method": "sum over ops"}
-        yield time(value=round(cycles[where, what] / clock * 1e3, 6), **part)
-        yield traffic(value=round(moved[where, what] / 1e9, 6), **part)
+    """Of a step and of its parts: "attention" is all that stands between the qkv and the proj
+    Linear and their gradients, and "rest" the rest."""
+    # Whatever kernel is in it attends; XLA's own ones do not say where they come from.
+    inside = lambda op: "attention" in op.origin or op.kind == "kernel"
+    place = lambda op: "attention" if inside(op) else "rest"
+    return part_records(key, estimate, WORKLOAD, place, "jax", "libtpu", "timm", "torchax")
 
 
 def recorded(
     *, depth: int = DEPTH, batch: int = BATCH, chip: str = "v5e"
-) -> dict[str, TrainingStep]:
+) -> dict[str, ProgramInParts]:
     """Attention → its step, as results/ has it; in the order of ATTENTIONS.
 
     Args:
@@ -269,14 +186,14 @@ def recorded(
     known = [*read(TOTALS), *read(PARTS)]
     for attention in ATTENTIONS:
         key = _key(attention, depth, batch, chip)
-        own = tuple(record for record in known if record.key == key)
-        if {r.quantity for r in own if not r.part} != {"time", "traffic", "own estimate"}:
+        step = ProgramInParts.recorded(attention, key, known)
+        if step is None:
             checks.fail("step", f"{attention}, {key.text} on {chip}", "one that results/ has")
-        steps[attention] = TrainingStep(attention, key, own)
+        steps[attention] = step
     return steps
 
 
-def save(steps: Sequence[TrainingStep]) -> None:
+def save(steps: Sequence[ProgramInParts]) -> None:
     """Keep `steps` in results/."""
     records = [record for step in steps for record in step.records]
     add(TOTALS, [record for record in records if not record.part])

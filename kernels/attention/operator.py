@@ -198,7 +198,7 @@ def _implementation(
     name: str, *more: Any, accepts: Callable[[Workload], bool] = lambda w: True, **options: Any
 ) -> Implementation:
     """One of attention's, which neither is offered nor takes what TAKEN_BY keeps from it."""
-    lacks = {} if name == "pallas" else {"block": "chooses its own"}
+    lacks: Any = {} if name == "pallas" else {"block": "chooses its own"}
     refused = [what for what, names in TAKEN_BY.items() if name not in names]
 
     def takes(workload: Workload) -> bool:
@@ -206,7 +206,7 @@ def _implementation(
         return accepts(workload) and not any(what in asked for what in refused)
 
     lacks |= {what: f"takes none: {_taken_by(what)} do" for what in refused}
-    return Implementation(name, *more, accepts=takes, lacks=lacks, **options)
+    return Implementation(name, *more, **{**options, "accepts": takes, "lacks": lacks})
 
 
 _DEVICES = ("cpu", "xla", "jax")  # of PyTorch's tensors that our kernels run on, with torch.py

@@ -6,6 +6,7 @@ On a slice of a TPU without arguments; elsewhere with those of jax.distributed.i
 """
 
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,11 +21,12 @@ def gradient(w, x, y):
 
 def main(coordinator: str = "", processes: str = "0", process: str = "0") -> None:
     """Join the others, compute a gradient of examples that are spread over all devices, tell it."""
-    address = (coordinator, int(processes), int(process)) if coordinator else ()
+    address: Any = (coordinator, int(processes), int(process)) if coordinator else ()
     # To this computer alone where all are on it; by default its coordinator listens to everybody.
-    alone = coordinator if coordinator.startswith("localhost:") else None
+    alone = coordinator.startswith("localhost:")
+    bind: Any = {"coordinator_bind_address": coordinator} if alone else {}
     # Before JAX looks for devices.
-    jax.distributed.initialize(*address, coordinator_bind_address=alone)
+    jax.distributed.initialize(*address, **bind)
     mesh = Mesh(np.array(jax.devices()), ("data",))  # those of all hosts
 
     def spread(whole, spec):  # a host makes only what its own devices hold

@@ -377,8 +377,8 @@ def run(
     finally:
         _end_group(process.pid)
         process.wait()
-        for pipe in filter(None, (process.stdout, process.stderr)):
-            pipe.close()
+        for stream in filter(None, (process.stdout, process.stderr)):
+            stream.close()
         _unwatch(process.pid)
     return Done(process.returncode, out or "", err or "")
 

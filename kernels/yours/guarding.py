@@ -110,9 +110,9 @@ def guard(
             held = [rung for rung, those in statuses if those and those <= {"passed", "partial"}]
             why = {r.rung: r.message for r in report.findings if r.kernel == kernel and r.message}
             stem = f"{inside}:{kernel}@"
-            before = [e.get("shapes", "") for key, e in known.items() if key.startswith(stem)]
+            buckets = [e.get("shapes", "") for key, e in known.items() if key.startswith(stem)]
             for chip in chips or own:
-                for bucket in dict.fromkeys(shapes or before or [""]):
+                for bucket in dict.fromkeys(shapes or buckets or [""]):
                     questions.append((path, kernel, bucket, chip))
                     reasons.append(why)
                     entry = {"file": inside, "seconds": None, "rungs": held, "shapes": bucket}

@@ -14,7 +14,8 @@ TESTS = Path(__file__).resolve().parents[1]
 # What reads results/, by the last two parts of its dotted name.
 READERS = {
     *("figures.read", "store.read", "store.RESULTS", "comparisons.read", "gpu_times.read"),
-    *("trn1_times.estimated", "trn1_times.error", "trn1_times.errors", "vit_step.recorded"),
+    *("trn1_times.estimated", "trn1_times.error", "trn1_times.errors"),
+    *("vit_step.recorded", "decoder_layer.recorded"),
     *("status.results", "status._read"),
 }
 KEYS = {"Key", "Named", "Workload", "OPERATORS", "workloads"}  # what finds a row

@@ -8,8 +8,9 @@ import pytest
 from kernels.figures import read, store
 from kernels.machines.tpu.estimate import Estimate, OpEstimate
 from kernels.proof.catalog import OPERATORS
-from validation import vit_step
-from validation.vit_step import ATTENTIONS, TrainingStep
+from validation import in_parts, vit_step
+from validation.in_parts import ProgramInParts
+from validation.vit_step import ATTENTIONS
 
 FULL = vit_step.DEPTH, vit_step.BATCH, "v5e"
 
@@ -49,9 +50,9 @@ def estimate():
 
 
 def training_step(name, monkeypatch):
-    monkeypatch.setattr(vit_step, "versions", lambda *packages: " ".join(packages))
+    monkeypatch.setattr(in_parts, "versions", lambda *packages: " ".join(packages))
     key = vit_step._key(name, *FULL)
-    return TrainingStep(name, key, tuple(vit_step._records(key, estimate())))
+    return ProgramInParts(name, key, tuple(vit_step._records(key, estimate())))
 
 
 def test_the_parts_of_a_step_make_the_whole(monkeypatch):

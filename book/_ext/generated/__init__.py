@@ -1,10 +1,11 @@
-"""The pages that nobody writes: {results}, {estimates}, {judged} and {foreign} from results/,
-{status} from what the tests found, {api} from the catalog and the modules themselves."""
+"""The pages that nobody writes: {results}, {estimates}, {judged}, {foreign} and {decoder-layer}
+from results/, {status} from what the tests found, {api} from the catalog and the modules."""
 
 from .api import Api
 from .estimates import Estimates
 from .foreign import ForeignRecord
 from .judged import JudgeRecord
+from .layer import DecoderLayer
 from .parts import details, summary
 from .results import Results
 from .status import Status
@@ -26,6 +27,7 @@ def setup(app):
     app.add_directive("estimates", Estimates)
     app.add_directive("judged", JudgeRecord)
     app.add_directive("foreign", ForeignRecord)
+    app.add_directive("decoder-layer", DecoderLayer)
     app.add_directive("status", Status)
     app.add_directive("api", Api)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -25,8 +25,10 @@ def taught() -> Iterator[None]:
 
     def ranges(steps: Any) -> tuple[Any, ...]:
         # An empty part that begins where its memory ends is within it.
-        nothing = lambda cut: isinstance(cut, slice) and cut.start == cut.stop
-        return tuple(slice(0, 0, cut.step) if nothing(cut) else cut for cut in to_range(steps))
+        return tuple(
+            slice(0, 0, cut.step) if isinstance(cut, slice) and cut.start == cut.stop else cut
+            for cut in to_range(steps)
+        )
 
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.object(utils, "to_range", ranges))

@@ -1,0 +1,111 @@
+"""{decoder-layer} WHAT: a decoder layer's estimated time in each form: picture, parts or worth."""
+
+import html
+
+from docutils import nodes
+
+from kernels.figures import report, store
+from validation import decoder_layer
+from validation.decoder_layer import FORMS, STAGES
+
+from .parts import DASH, Generated, fill, table, text
+
+CHIPS = ("v5e",)
+SAID = {
+    "xla": "XLA, at once",
+    "xla_sliced": "XLA, in slices",
+    "package": "package",
+    "mixed": "mixed",
+}
+SHADES = 0.3, 0.9, 0.55, 0.15, 0.0  # of the stages, in their order
+
+
+class DecoderLayer(Generated):
+    """Of results/decoder_layer.csv."""
+
+    required_arguments = 1
+
+    def run(self):
+        self.depend(store.RESULTS / decoder_layer.FILE, store.RESULTS / "validation.csv")
+        layers = {chip: decoder_layer.recorded(chip) for chip in CHIPS}
+        return [*getattr(self, self.arguments[0])(layers)]
+
+    def picture(self, layers):
+        yield nodes.raw("", bars(CHIPS[0], layers[CHIPS[0]]), format="html")
+
+    def parts(self, layers):
+        for chip, forms in layers.items():
+            lines = []
+            for stage in (*STAGES, ""):
+                times = [1e3 * decoder_layer.spent(forms[form], stage) for form in FORMS]
+                if max(times) < 0.005:
+                    continue
+                verdicts = [
+                    DASH
+                    if stage == decoder_layer.COPIES
+                    else decoder_layer.verdict(forms, f, stage)
+                    for f in ("package", "mixed")
+                ]
+                name = stage or fill(nodes.strong(), "the layer")
+                shown = [report.digits(ms) if ms >= 0.001 else DASH for ms in times]
+                lines.append((text(name), *shown, *verdicts))
+            yield text(fill(nodes.strong(), chip), ", forward, ms")
+            titles = *SAID.values(), "package is", "mixed is"
+            yield table(("", *titles), lines, "figures")
+            traffic = (
+                f"{SAID[form]} {decoder_layer.moved(program, 'feed-forward') / 1e9:.2f} GB"
+                for form, program in forms.items()
+            )
+            yield text(f"Between HBM and the chip the feed-forward moves: {', '.join(traffic)}.")
+
+    def worth(self, layers):
+        mixed = layers[CHIPS[0]]["mixed"]
+        lines = []
+        for stage in STAGES:
+            share = decoder_layer.spent(mixed, stage) / mixed.seconds
+            if share < 0.005:
+                continue
+            gains = (decoder_layer.gain(mixed, stage, factor) - 1 for factor in (1.1, 2, 1e9))
+            lines.append((stage, report.percent(share), *(f"{g:.1%}" for g in gains)))
+        titles = "of the mixed layer, v5e", "share", "10 % faster", "twice as fast", "free"
+        yield table(titles, lines, "figures")
+
+
+def bars(chip, forms):
+    """A bar for each form, cut into stages, as SVG."""
+    left, width, step = 110, 620, 34
+    height = step * len(forms) + 52
+    longest = max(program.seconds for program in forms.values())
+    drawn = []
+    for row, (form, program) in enumerate(forms.items()):
+        x, y = left, 6 + step * row
+        drawn.append(f'<text x="0" y="{y + 17}">{SAID[form]}</text>')
+        for stage, shade in zip(STAGES, SHADES, strict=True):
+            seconds = decoder_layer.spent(program, stage)
+            wide = (width - left - 70) * seconds / longest
+            said = html.escape(f"{SAID[form]}, {stage}: {1e3 * seconds:.2f} ms")
+            drawn.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="24" fill="currentColor" '
+                f'fill-opacity="{shade}" stroke="currentColor"><title>{said}</title></rect>'
+            )
+            x += wide
+        drawn.append(f'<text x="{x + 8:.1f}" y="{y + 17}">{1e3 * program.seconds:.2f} ms</text>')
+    x, y = 0, height - 24
+    for stage, shade in zip(STAGES, SHADES, strict=True):
+        drawn.append(
+            f'<rect x="{x}" y="{y}" width="14" height="14" fill="currentColor" '
+            f'fill-opacity="{shade}" stroke="currentColor"/>'
+            f'<text x="{x + 19}" y="{y + 12}">{stage}</text>'
+        )
+        x += 34 + 7 * len(stage)
+    label = f"The layer's stages on a {chip}, a bar for each form: " + "; ".join(
+        f"{SAID[form]} {1e3 * program.seconds:.1f} ms, of which attention "
+        f"{1e3 * decoder_layer.spent(program, 'rotary, attention'):.1f}"
+        for form, program in forms.items()
+    )
+    return (
+        f'<figure class="standing" tabindex="0"><svg role="img" aria-label="{html.escape(label)}" '
+        f'viewBox="0 0 {width} {height}">{"".join(drawn)}</svg>'
+        f"<figcaption>A decoder layer, forward, estimated for a {chip}. The darkest piece is "
+        "attention.</figcaption></figure>"
+    )

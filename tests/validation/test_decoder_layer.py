@@ -1,0 +1,174 @@
+"""The decoder layer in every form against float64, its parts, and what its page says."""
+
+import functools
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from kernels.machines.tpu.chips import CHIPS
+from kernels.norm import rms_norm
+from kernels.proof import budget
+from validation import decoder_layer as dl
+from validation.decoder_layer import FORMS, LayerSizes, Weights
+
+SMALL = LayerSizes(96, 4, 2, 32, 160, 1e4)
+TOKENS = 70  # no block divides them
+
+
+@functools.cache
+def problem(dtype):
+    """x, the weights, the table and what comes back, as NumPy arrays."""
+    rng = np.random.default_rng(0)
+    x, weights, _ = SMALL.shapes(2, TOKENS, dtype)
+    draw = lambda a, scale=1.0: (scale * rng.standard_normal(a.shape)).astype(dtype)
+    drawn = [draw(w, w.shape[0] ** -0.5 if len(w.shape) == 2 else 1.0) for w in weights]
+    table = np.asarray(dl.rotary_table(TOKENS, SMALL.head_dim, SMALL.theta))
+    return draw(x), Weights(*drawn), table, draw(x)
+
+
+def oracle(x, w):
+    """The layer in float64, as the formulas have it: a loop over heads, angles of its own."""
+
+    def norm(x, weight):
+        return x / jnp.sqrt((x**2).mean(-1, keepdims=True) + dl.EPS) * weight
+
+    def turned(x):
+        half = x.shape[-1] // 2
+        angle = np.arange(TOKENS)[:, None] / SMALL.theta ** (np.arange(half) / half)
+        pairs = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angle)
+        return jnp.concatenate([pairs.real, pairs.imag], -1)
+
+    heads, groups = SMALL.heads, SMALL.groups
+    columns = jnp.split(norm(x, w.attention_norm) @ w.qkv, heads + 2 * groups, axis=-1)
+    attended = []
+    for head in range(heads):
+        group = heads + head // (heads // groups)
+        scores = turned(columns[head]) @ turned(columns[group]).swapaxes(1, 2)
+        seen = np.tril(np.ones((TOKENS, TOKENS), bool))
+        scores = jnp.where(seen, scores / SMALL.head_dim**0.5, -jnp.inf)
+        attended.append(jax.nn.softmax(scores, -1) @ columns[group + groups])
+    x = x + jnp.concatenate(attended, -1) @ w.output
+    h = norm(x, w.mlp_norm)
+    gate = h @ w.gate
+    return x + (gate / (1 + jnp.exp(-gate)) * (h @ w.up)) @ w.down
+
+
+def pulled(function, x, w, back):
+    """The result and the gradients of x and of each weight."""
+    result, pull = jax.vjp(function, x, w)
+    dx, dw = pull(back)
+    return [np.asarray(a) for a in (result, dx, *dw)]
+
+
+@functools.cache
+def expected(dtype):
+    """The oracle's, and those of XLA alone."""
+    x, w, table, back = problem(dtype)
+    with jax.enable_x64(True):
+        exact = pulled(oracle, *jax.tree.map(lambda a: a.astype(np.float64), (x, w, back)))
+    return exact, pulled(lambda x, w: dl.layer(x, w, table, FORMS["xla"]), x, w, back)
+
+
+def wrong(dtype, layer):
+    """What of a layer is out of its budget. Every array has one scale, its root mean square, since
+    no element of a layer is a sum that could be written down."""
+    x, w, table, back = problem(dtype)
+    got = pulled(lambda x, w: layer(x, w, table), x, w, back)
+    names = "result", "x", *Weights._fields
+    for name, result, exact, plain in zip(names, got, *expected(dtype), strict=True):
+        scale = np.full(exact.shape, (exact**2).mean() ** 0.5)
+        # XLA's form sets the budget, so it has to be near by itself.
+        assert np.abs(plain - exact).max() < scale.max() * (1e-4 if dtype == "float32" else 0.15)
+        verdict = budget.compare(result, exact, plain, scale)
+        if not verdict.passed:
+            yield f"{name}: {verdict.message}"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_right_and_so_are_its_gradients(form, dtype):
+    assert not [*wrong(dtype, functools.partial(dl.layer, form=FORMS[form]))]
+
+
+def repeated_wrongly(q, *kv):
+    return dl.xla_attend(q, *(jnp.tile(a, (1, 1, q.shape[2] // a.shape[2], 1)) for a in kv))
+
+
+FAULTS = {  # what is wrong → what it changes, and where that shows first
+    "another eps": ("result", {"norm": functools.partial(rms_norm, eps=1e-4)}),
+    "no mask": ("result", {"attend": jax.nn.dot_product_attention}),
+    "heads in another order": ("result", {"attend": repeated_wrongly}),
+    "a gradient that ends": (
+        "x",
+        {"attend": lambda q, k, v: dl.xla_attend(q, jax.lax.stop_gradient(k), v)},
+    ),
+    "no residual": ("result", {}),
+    "the other way round": ("result", {}),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_wrong_layer_is_found(fault):
+    where, parts = FAULTS[fault]
+
+    def layer(x, w, table):
+        turned = np.float32([1, -1 if fault == "the other way round" else 1])
+        y = dl.layer(x, w, table * turned[:, None, None, None], FORMS["xla"]._replace(**parts))
+        return y - x if fault == "no residual" else y
+
+    assert next(wrong("float32", layer), "").startswith(f"{where}: ")
+
+
+def test_parts_stages_and_what_a_gain_is_worth():
+    named = {
+        "jit(call)/jit(layer)/attention_norm/rsqrt": "attention_norm",
+        "jit(f)/transpose(jvp(attention))/jit(g)/flash_attention_backward": "attention",
+        "jit(f)/flash_attention_forward": dl.COPIES,
+    }
+    assert {o: dl._place(SimpleNamespace(origin=o)) for o in named} == named
+
+    def timed(attention, gate_up, down):
+        ms = {"attention": attention, "gate_up": gate_up, "down": down}
+        spent, key = (lambda part: ms.get(part, 0.0)), SimpleNamespace(chip="v5e")
+        return SimpleNamespace(spent=spent, seconds=sum(ms.values()), key=key)
+
+    times = {"xla": (9.0, 0, 1.0), "xla_sliced": (4.0, 2.0, 2.0), "package": (1.0, 5.0, 2.0)}
+    forms = {form: timed(*parts) for form, parts in times.items()}
+    assert dl.best_of_xla(forms) == "xla_sliced"
+    stages = "rotary, attention", "feed-forward", ""
+    stands = [dl.verdict(forms, "package", stage) for stage in stages]
+    assert stands == ["ahead", "behind", "a tie"]
+    assert dl.gain(forms["xla_sliced"], "feed-forward", 2) == pytest.approx(4 / 3)
+    with pytest.raises(ValueError, match="form is 'torch'; accepted: xla, xla_sliced, package"):
+        dl.program("torch")
+    with pytest.raises(ValueError, match=r"layer is xla, gradient on v7x; accepted"):
+        dl.recorded("v7x", "gradient")
+
+
+def test_what_the_page_works_out_and_says():
+    page = (Path(dl.__file__).parents[1] / "book" / "decoder_layer.md").read_text("utf-8")
+    sizes, rates = dl.SMOLLM3, CHIPS["v5e"]
+    matrices = [np.prod(w.shape) for w in sizes.shapes(1, 1)[1] if len(w.shape) == 2]
+    feed_forward = 2 * dl.TOKENS * sum(matrices[-3:])
+    moved = 3 * 2 * dl.TOKENS * sizes.f
+    tokens = f"{sum(matrices) // (sizes.heads * sizes.head_dim):,}".replace(",", "{,}")
+    assert f"= {1e3 * feed_forward / rates.bf16_flops:.2f}$ ms" in page
+    assert f"= {tokens}$ tokens" in page and f"= {moved / 1e6:.0f}$ MB" in page
+    assert f"at least {1e3 * moved / rates.hbm_bytes_per_second:.2f} ms" in page
+    forms = dl.recorded()
+    assert dl.best_of_xla(forms) == "xla_sliced"
+    for form in ("package", "mixed"):
+        stands = functools.partial(dl.verdict, forms, form)
+        assert stands("rotary, attention") == "ahead"
+        assert stands("norm, q k v") == stands("feed-forward") == stands("") == "a tie"
+    feed_forwards = [dl.moved(forms[form], "feed-forward") for form in ("package", "mixed")]
+    assert feed_forwards[0] > 3 * feed_forwards[1]
+    assert min(forms, key=lambda form: forms[form].seconds) == "mixed"
+    outputs = [dl.spent(forms[form], "output") for form in ("xla_sliced", "mixed")]
+    assert 0.4 < outputs[1] / outputs[0] < 0.6
+    at_once, in_slices, _, mixed = (program.seconds for program in forms.values())
+    assert at_once - in_slices > 0.8 * (at_once - mixed)  # "most of what our kernel wins"

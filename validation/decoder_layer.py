@@ -1,0 +1,301 @@
+"""A decoder layer of a language model: by XLA alone, with this package, and with some of each.
+
+    python -m validation decoder-layer [FORM …] [--chip v5e] [--pass forward]
+
+estimates it part by part and keeps the figures in results/decoder_layer.csv. The sizes are those of
+SmolLM3-3B, as its published configuration has them. Nothing here is measured.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from kernels.attention import attention
+from kernels.figures.schema import Key, Named
+from kernels.figures.store import add, read
+from kernels.machines import checks
+from kernels.machines.tpu.estimate.bands import ahead, ratio_band
+from kernels.matmul import matmul
+from kernels.norm import rms_norm
+from validation.in_parts import ProgramInParts, part_records
+
+__all__ = ["FORMS", "PARTS", "SMOLLM3", "STAGES", "Form", "LayerSizes", "Weights"]
+__all__ += ["best_of_xla", "estimate_forms", "gain", "layer", "moved", "recorded", "rotary_table"]
+__all__ += ["spent", "verdict"]
+FILE, WORKLOAD, TOKENS = "decoder_layer.csv", "a layer of SmolLM3-3B", 4096
+TIMEOUT = 1800.0  # seconds for one compilation
+EPS = 1e-6  # of the norms
+COPIES = "copies"  # what belongs to no part: arguments on their way, and other layouts of them
+PARTS = (
+    *("attention_norm", "qkv", "rotary", "attention"),
+    *("output", "mlp_norm", "gate_up", "down"),
+)
+STAGES = {  # what a reader compares: XLA's fusions cross the borders of parts, not of these
+    "norm, q k v": ("attention_norm", "qkv"),
+    "rotary, attention": ("rotary", "attention"),
+    "output": ("output",),
+    "feed-forward": ("mlp_norm", "gate_up", "down"),
+    COPIES: (COPIES,),
+}
+
+
+class Weights(NamedTuple):
+    """Of a layer: d features, H heads of queries and G of keys and values of D, f in the middle."""
+
+    attention_norm: Any  # [d]
+    qkv: Any  # [d, (H + 2 G) D]
+    output: Any  # [H D, d]
+    mlp_norm: Any  # [d]
+    gate: Any  # [d, f]
+    up: Any  # [d, f]
+    down: Any  # [f, d]
+
+
+class Form(NamedTuple):
+    """Who does what: three functions, each written for XLA or a kernel."""
+
+    norm: Callable[..., Any]  # [B, N, d], [d] → [B, N, d]
+    product: Callable[..., Any]  # [B, N, k], [k, n], activation=None → [B, N, n]
+    attend: Callable[..., Any]  # [B, N, H, D], twice [B, N, G, D] → [B, N, H, D]
+
+
+def layer(x: Any, weights: Weights, table: Any, form: Form) -> Any:
+    """[B, N, d] → [B, N, d]."""
+    scope, w = jax.named_scope, weights  # the names that the estimate's operations carry
+    with scope("attention_norm"):
+        h = form.norm(x, w.attention_norm)
+    with scope("qkv"):
+        qkv = form.product(h, w.qkv)
+    with scope("rotary"):
+        q, k, v = split_heads(qkv, len(w.output), 2 * table.shape[-1])
+        q, k = rotated(q, table), rotated(k, table)
+    with scope("attention"):
+        o = form.attend(q, k, v)
+    with scope("output"):
+        x = x + form.product(o.reshape(*x.shape[:2], -1), w.output)
+    with scope("mlp_norm"):
+        h = form.norm(x, w.mlp_norm)
+    with scope("gate_up"):
+        h = form.product(h, w.gate, activation=jax.nn.silu) * form.product(h, w.up)
+    with scope("down"):
+        return x + form.product(h, w.down)
+
+
+def split_heads(qkv: Any, width: int, d: int) -> list[Any]:
+    """[B, N, (H + 2 G) D] → [B, N, H, D] and twice [B, N, G, D]; width is H D."""
+    by_head = qkv.reshape(*qkv.shape[:2], -1, d)
+    h = width // d
+    return jnp.split(by_head, [h, (by_head.shape[2] + h) // 2], axis=2)
+
+
+def rotary_table(tokens: int, d: int, theta: float) -> Any:
+    """cos and sin of token × theta^(−2 i / D), for i below D / 2; float32 [2, N, 1, D / 2]."""
+    angle = jnp.arange(tokens)[:, None, None] * theta ** (-2.0 * jnp.arange(d // 2) / d)
+    return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+
+
+def rotated(x: Any, table: Any) -> Any:
+    """Turn the pairs (i, i + D / 2) of each head by the angles of the token; [B, N, H, D]."""
+    cos, sin = table
+    left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+    turned = jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
+    return turned.astype(x.dtype)
+
+
+def xla_norm(x: Any, weight: Any) -> Any:
+    """x over the root of the mean of its squares, weighted."""
+    wide = x.astype(jnp.float32)
+    wide = wide * jax.lax.rsqrt((wide * wide).mean(-1, keepdims=True) + EPS)
+    return (wide * weight.astype(jnp.float32)).astype(x.dtype)
+
+
+def xla_product(x: Any, w: Any, activation: Callable[..., Any] = lambda z: z) -> Any:
+    """activation(x w)."""
+    return activation(jnp.matmul(x, w, preferred_element_type=jnp.float32)).astype(x.dtype)
+
+
+def package_product(x: Any, w: Any, activation: Callable[..., Any] | None = None) -> Any:
+    """The same by our kernel, which takes matrices."""
+    rows = x.reshape(-1, x.shape[-1])
+    return matmul(rows, w, activation=activation).reshape(*x.shape[:-1], -1)
+
+
+def package_attend(q: Any, k: Any, v: Any, implementation: str = "pallas") -> Any:
+    """Causal attention, which wants heads before tokens."""
+    q, k, v = (a.swapaxes(1, 2) for a in (q, k, v))
+    return attention(q, k, v, causal=True, implementation=implementation).swapaxes(1, 2)
+
+
+def sliced_attend(q: Any, k: Any, v: Any) -> Any:
+    """The same by XLA, a head of queries at a time, so each needs a head of keys of its own."""
+    k, v = (jnp.repeat(a, q.shape[2] // a.shape[2], axis=2) for a in (k, v))
+    return package_attend(q, k, v, implementation="xla_sliced")
+
+
+xla_attend = functools.partial(jax.nn.dot_product_attention, is_causal=True)
+package_norm = functools.partial(rms_norm, eps=EPS)
+FORMS = {
+    "xla": Form(xla_norm, xla_product, xla_attend),
+    "xla_sliced": Form(xla_norm, xla_product, sliced_attend),
+    "package": Form(package_norm, package_product, package_attend),
+    "mixed": Form(xla_norm, xla_product, package_attend),
+}
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """Features, heads of queries, heads of keys and values, their features, those in the middle."""
+
+    d: int
+    heads: int
+    groups: int
+    head_dim: int
+    f: int
+    theta: float
+
+    def shapes(self, batch: int, tokens: int, dtype: Any = jnp.bfloat16) -> tuple[Any, ...]:
+        """Of x, the weights and the table."""
+        array = lambda *shape: jax.ShapeDtypeStruct(shape, dtype)
+        d, width = self.d, self.heads * self.head_dim
+        weights = Weights(
+            *(array(d), array(d, width + 2 * self.groups * self.head_dim), array(width, d)),
+            *(array(d), array(d, self.f), array(d, self.f), array(self.f, d)),
+        )
+        table = jax.ShapeDtypeStruct((2, tokens, 1, self.head_dim // 2), jnp.float32)
+        return array(batch, tokens, d), weights, table
+
+
+SMOLLM3 = LayerSizes(2048, 16, 4, 128, 11008, 5e6)
+
+
+def program(form: str, pass_: str = "forward") -> Callable[..., Any]:
+    """A function of x, the table, the weights one by one and, of the gradient, of what comes back.
+
+    Args:
+        form: of FORMS.
+        pass_: "forward", or "gradient": of x and of all weights, forward pass included.
+
+    Raises:
+        ValueError: for another form or pass.
+    """
+    checks.one_of("form", form, FORMS)
+    checks.one_of("pass", pass_, ("forward", "gradient"))
+
+    def forward(x, table, *weights):
+        return layer(x, Weights(*weights), table, FORMS[form])
+
+    def gradient(x, table, *rest):
+        *weights, back = rest
+        return jax.vjp(lambda x, *weights: forward(x, table, *weights), x, *weights)[1](back)
+
+    chosen = forward if pass_ == "forward" else gradient
+    chosen.__name__ = f"decoder_layer_{form}_{pass_}"
+    return chosen
+
+
+def estimate_forms(
+    forms: Sequence[str] = tuple(FORMS),
+    *,
+    chip: str = "v5e",
+    pass_: str = "forward",
+    sizes: LayerSizes = SMOLLM3,
+    tokens: int = TOKENS,
+) -> list[ProgramInParts]:
+    """Estimate a layer for one sequence of so many tokens in each of `forms`, in their order.
+
+    Raises:
+        ValueError: as `program` does.
+        MissingPackage: without libtpu.
+        TpuCompileError: for what the compiler refuses.
+    """
+    from kernels.machines.tpu.diagnose import TpuCompileError
+    from kernels.machines.tpu.estimate import estimate_all
+    from kernels.machines.tpu.export import export
+
+    x, weights, table = sizes.shapes(1, tokens)
+    shapes = (x, table, *weights, *((x,) if pass_ == "gradient" else ()))
+    programs = [export(program(form, pass_), *shapes, chip=chip) for form in forms]
+    layers = []
+    estimates = estimate_all(programs, timeout=TIMEOUT, large=True)
+    for form, estimate in zip(forms, estimates, strict=True):
+        if isinstance(estimate, TpuCompileError):
+            raise estimate
+        key = _key(form, pass_, chip, sizes, tokens)
+        records = part_records(key, estimate, WORKLOAD, _place, "jax", "libtpu")
+        layers.append(ProgramInParts(form, key, tuple(records), estimate))
+    return layers
+
+
+def _key(form: str, pass_: str, chip: str, sizes: LayerSizes, tokens: int) -> Key:
+    named = {"batch": 1, "tokens": tokens, "d": sizes.d, "heads": sizes.heads}
+    return Key(
+        operator="decoder_layer",
+        implementation=form,
+        sizes=Named(named | {"groups": sizes.groups, "head_dim": sizes.head_dim, "f": sizes.f}),
+        dtype="bfloat16",
+        pass_=pass_,
+        chip=chip,
+    )
+
+
+def _place(op: Any) -> str:
+    """The part that an operation is named after; a fusion is named after its last operation."""
+    scope = re.search(rf"\b({'|'.join(PARTS)})\b", op.origin)
+    return scope[1] if scope else COPIES
+
+
+def save(layers: Sequence[ProgramInParts]) -> None:
+    """Keep `layers` in results/."""
+    add(FILE, [record for program in layers for record in program.records])
+
+
+def recorded(chip: str = "v5e", pass_: str = "forward") -> dict[str, ProgramInParts]:
+    """Form → the layer at full size, as results/ has it; in the order of FORMS.
+
+    Raises:
+        ValueError: where one of FORMS is not recorded for this chip and pass.
+    """
+    known = read(FILE)
+    layers = {}
+    for form in FORMS:
+        key = _key(form, pass_, chip, SMOLLM3, TOKENS)
+        program = ProgramInParts.recorded(form, key, known)
+        if program is None:
+            checks.fail("layer", f"{form}, {pass_} on {chip}", "one that results/ has")
+        layers[form] = program
+    return layers
+
+
+def best_of_xla(layers: dict[str, ProgramInParts]) -> str:
+    """The faster one of the two forms that hold no kernel of ours."""
+    return min(("xla", "xla_sliced"), key=lambda form: layers[form].seconds)
+
+
+def spent(program: ProgramInParts, stage: str = "") -> float:
+    """Seconds of a stage; of the whole layer for none."""
+    return sum(map(program.spent, STAGES[stage])) if stage else program.seconds
+
+
+def moved(program: ProgramInParts, stage: str) -> int:
+    """Bytes of a stage between HBM and the chip."""
+    return sum(map(program.moved, STAGES[stage]))
+
+
+def verdict(layers: dict[str, ProgramInParts], form: str, stage: str = "") -> str:
+    """Where a form stands against the best one of XLA, by the error of ratios."""
+    times = [spent(layers[name], stage) for name in (best_of_xla(layers), form)]
+    places = {0: "behind", 1: "ahead", None: "a tie"}
+    return places[ahead(times, ratio_band(layers[form].key.chip))]
+
+
+def gain(program: ProgramInParts, stage: str, factor: float) -> float:
+    """How many times as fast the layer is when a stage is `factor` times as fast (Amdahl)."""
+    share = spent(program, stage) / program.seconds
+    return 1 / (1 - share + share / factor)
