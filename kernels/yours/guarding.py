@@ -149,10 +149,11 @@ def guard(
                 for rung in was["rungs"]
                 if rung in rungs and rung not in held
             ]
-            grew = before is not None and now is not None and now > before * (1 + percent / 100)
-            if before is not None and now is None:
+            if before is None:
+                continue
+            if now is None:
                 losses.append(f"{title} {refusal or 'has no estimate any more'}")
-            elif grew:
+            elif now > before * (1 + percent / 100):
                 words = f"{title} is estimated {now / before - 1:.1%} slower"
                 compilers = was.get("compiler"), entry["compiler"]
                 if None in compilers or compilers[0] == compilers[1]:
