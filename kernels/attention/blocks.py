@@ -162,8 +162,9 @@ def plan(
     most = vmem_limit(chip.vmem_bytes) - HEADROOM
 
     def needed(block: AttentionBlocks) -> int:
-        more = {"backward": backward, "group": group, "window": window}
-        return block.vmem_bytes(n, m, head_dim, dtype, **more)
+        return block.vmem_bytes(
+            n, m, head_dim, dtype, backward=backward, group=group, window=window
+        )
 
     if block is None:
         block = AttentionBlocks.default(n, m, head_dim, causal=causal, backward=backward)

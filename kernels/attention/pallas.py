@@ -3,6 +3,11 @@
 The scores are kept as sᵀ [keys, queries]: the softmax then reduces over sublanes, by plain vector
 arithmetic, and its statistics are rows [1, queries]. Between forward and backward one float32 is
 saved for each query, the log-sum-exp; the backward pass makes the probabilities again.
+
+Where a window or a mask hides whole blocks of keys, the grid is a list of the blocks that meet, and
+the index maps read it. Heads of queries that share a head of keys read the same block of it.
+
+Over 600 lines because both passes share the tiles, what hides a score, and that list.
 """
 
 import dataclasses
