@@ -30,10 +30,8 @@ class AttentionSpec:
 def check_heads(
     q: Any, k: Any, v: Any, scale: Any, dtypes: Collection[str], grouped: bool = False
 ) -> float:
-    """Refuse what no implementation takes; the scale to use, D ** -0.5 for None.
-
-    grouped: whether k and v may have fewer heads than q.
-    """
+    """Refuse what no implementation takes, and unless `grouped` heads of k and v that are fewer
+    than q's; the scale to use, D ** -0.5 for None."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         checks.array(name, x, rank=4, dtypes=dtypes)
         checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))

@@ -195,7 +195,11 @@ def _taken_by(what: str) -> str:
 
 
 def _implementation(
-    name: str, *more: Any, accepts: Callable[[Workload], bool] = lambda w: True, **options: Any
+    name: str,
+    backend: Any,
+    source: str,
+    accepts: Callable[[Workload], bool] = lambda w: True,
+    **more: Any,
 ) -> Implementation:
     """One of attention's, which neither is offered nor takes what TAKEN_BY keeps from it."""
     lacks: Any = {} if name == "pallas" else {"block": "chooses its own"}
@@ -206,7 +210,7 @@ def _implementation(
         return accepts(workload) and not any(what in asked for what in refused)
 
     lacks |= {what: f"takes none: {_taken_by(what)} do" for what in refused}
-    return Implementation(name, *more, **{**options, "accepts": takes, "lacks": lacks})
+    return Implementation(name, backend, source, accepts=takes, lacks=lacks, **more)
 
 
 _DEVICES = ("cpu", "xla", "jax")  # of PyTorch's tensors that our kernels run on, with torch.py

@@ -3,6 +3,11 @@
 The scores are kept as sᵀ [keys, queries]: the softmax then reduces over sublanes, by plain vector
 arithmetic, and its statistics are rows [1, queries]. Between forward and backward one float32 is
 saved for each query, the log-sum-exp; the backward pass makes the probabilities again.
+
+Where a window or a mask hides whole blocks of keys, the grid is a list of the blocks that meet, and
+the index maps read it. Heads of queries that share a head of keys read the same block of it.
+
+Over 600 lines because both passes share the tiles, what hides a score, and that list.
 """
 
 import dataclasses
@@ -123,8 +128,8 @@ class Tiling(NamedTuple):
         return kinds * (True if self.mask is None else np.array(self.mask)), cut.tolist()
 
     def tasks(self, heads, offset):
-        """(head, first query, first key) of each tile with a key that a query sees; offset: that of
-        the block where not all of it is seen, or None."""
+        """(head, first query, first key) of each tile with a key that a query sees, in a block at
+        this offset; all of a block with none, which is seen whole."""
         return [
             (head, query, key)
             for head in range(heads)
@@ -483,10 +488,8 @@ def make_tiling(q, k, spec, block):
 
 
 def block_spec(tiling, heads, tokens, head_dim, place, programs=1):
-    """The block of `tokens` × head_dim whose number place(…) is, of the grid's ids after the first.
-
-    programs: how many of the first id's share these heads.
-    """
+    """The block of `tokens` × head_dim whose number place(…) is, of the grid's ids after the first;
+    so many programs of the first id share its heads."""
     shape = (heads, head_dim, tokens) if tiling.seq_minor else (heads, tokens, head_dim)
 
     def index(h, *ids):
@@ -661,7 +664,7 @@ def _spec(q, k, interpret, block=None, **options):
 
 
 def attention(q, k, v, *, block=None, interpret=None, **options):
-    """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D]; options: see AttentionSpec."""
+    """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D], with the options of AttentionSpec."""
     together = _together(q, k, v)
     spec = _spec(*together[:2], interpret, block, **options)
     return _differentiable(*together, spec).reshape(q.shape)
