@@ -115,9 +115,9 @@ def guard(
             held = [rung for rung, those in statuses if those and those <= {"passed", "partial"}]
             why = {r.rung: r.message for r in report.findings if r.kernel == kernel and r.message}
             stem = f"{inside}:{kernel}@"
-            before = [e.get("shapes", "") for key, e in known.items() if key.startswith(stem)]
+            buckets = [e.get("shapes", "") for key, e in known.items() if key.startswith(stem)]
             for chip in chips or own:
-                for bucket in dict.fromkeys(shapes or before or [""]):
+                for bucket in dict.fromkeys(shapes or buckets or [""]):
                     questions.append((path, kernel, bucket, chip))
                     reasons.append(why)
                     entry = {"file": inside, "seconds": None, "rungs": held, "shapes": bucket}
@@ -154,10 +154,9 @@ def guard(
                 for rung in was["rungs"]
                 if rung in rungs and rung not in held
             ]
-            grew = before is not None and now is not None and now > before * (1 + percent / 100)
             if before is not None and now is None:
                 losses.append(f"{title} {refusal or 'has no estimate any more'}")
-            elif grew:
+            elif before is not None and now > before * (1 + percent / 100):
                 words = f"{title} is estimated {now / before - 1:.1%} slower"
                 compilers = was.get("compiler"), entry["compiler"]
                 if None in compilers or compilers[0] == compilers[1]:

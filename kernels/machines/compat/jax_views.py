@@ -3,7 +3,8 @@ refuses where a later dimension is shorter than the first: as boxes of the memor
 which it refuses at a memory's end.
 
 Private: get, store, swap, to_range, _slices_overlap and the shared memory of
-`jax._src.pallas.mosaic.interpret`, NDIndexer, ReshapeTransform. Seen in JAX 0.10.2, and but for empty parts in 0.12.0.1.
+`jax._src.pallas.mosaic.interpret`, NDIndexer, ReshapeTransform. Seen in JAX 0.10.2 and, but for
+empty parts, in 0.12.0.1.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ def taught() -> Iterator[None]:
     from jax._src.pallas.mosaic.interpret import race_detection_state as watch
 
     utils = simulation.interpret_utils
-    to_range, overlap = utils.to_range, getattr(watch, "_slices_overlap", None)
-    nothing = lambda cut: isinstance(cut, slice) and cut.start is not None and cut.start == cut.stop
+    to_range: Any = utils.to_range
+    overlap: Any = getattr(watch, "_slices_overlap", None)
+
+    def nothing(cut: Any) -> bool:
+        return isinstance(cut, slice) and cut.start is not None and cut.start == cut.stop
 
     def ranges(steps: Any) -> tuple[Any, ...]:
         # An empty part that begins where its memory ends is within it, and overlaps no other.
