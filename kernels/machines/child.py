@@ -358,12 +358,12 @@ def run(
         ChildLate: it took longer.
         OSError: it cannot be started.
     """
-    pipe = None if shown else subprocess.PIPE
+    printed = None if shown else subprocess.PIPE
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=pipe,
-        stderr=pipe,
+        stdout=printed,
+        stderr=printed,
         text=True,
         errors="replace",
         env=public(environment),

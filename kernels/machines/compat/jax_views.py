@@ -2,8 +2,9 @@
 refuses where a later dimension is shorter than the first: as boxes of the memory. And empty parts,
 which it refuses at a memory's end.
 
-Private: get, store, swap, to_range and the shared memory of `jax._src.pallas.mosaic.interpret`,
-NDIndexer, ReshapeTransform. Seen in JAX 0.10.2 and 0.12.0.1.
+Private: get, store, swap, to_range, _slices_overlap and the shared memory of
+`jax._src.pallas.mosaic.interpret`, NDIndexer, ReshapeTransform. Seen in JAX 0.10.2 and, but for
+empty parts, in 0.12.0.1.
 """
 
 import contextlib
@@ -19,19 +20,23 @@ import numpy as np
 def taught() -> Iterator[None]:
     """Within it the simulation reads, writes and copies through views."""
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call as simulation
+    from jax._src.pallas.mosaic.interpret import race_detection_state as watch
 
     utils = simulation.interpret_utils
-    to_range = utils.to_range
+    to_range: Any = utils.to_range
+    overlap: Any = getattr(watch, "_slices_overlap", None)
+
+    def nothing(cut: Any) -> bool:
+        return isinstance(cut, slice) and cut.start is not None and cut.start == cut.stop
 
     def ranges(steps: Any) -> tuple[Any, ...]:
-        # An empty part that begins where its memory ends is within it.
-        return tuple(
-            slice(0, 0, cut.step) if isinstance(cut, slice) and cut.start == cut.stop else cut
-            for cut in to_range(steps)
-        )
+        # An empty part that begins where its memory ends is within it, and overlaps no other.
+        return tuple(slice(0, 0, cut.step) if nothing(cut) else cut for cut in to_range(steps))
 
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.object(utils, "to_range", ranges))
+        apart = lambda *cuts: not any(map(nothing, cuts)) and overlap(*cuts)
+        patches.enter_context(mock.patch.object(watch, "_slices_overlap", apart, create=True))
         for name in ("get", "store", "swap"):
             access = getattr(simulation, name).__wrapped__
             viewed = simulation.fail_on_exception(_viewed(simulation, access))

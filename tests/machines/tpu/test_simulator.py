@@ -145,11 +145,14 @@ def test_what_leaves_its_view_is_refused():
 def test_an_empty_copy_from_the_end_of_its_memory_is_within_it():
     def in_pieces(x, *, interpret):
         def kernel(sizes_ref, x_ref, o_ref, semaphore):
-            for place in range(2):
-                start, size = sizes_ref[0, place], sizes_ref[1, place]
-                here = pl.ds(start, size)
-                pltpu.make_async_copy(x_ref.at[here], o_ref.at[here], semaphore).start()
-                pltpu.make_async_copy(x_ref.at[here], o_ref.at[here], semaphore).wait()
+            parts = [pl.ds(sizes_ref[0, place], sizes_ref[1, place]) for place in range(2)]
+            copies = [
+                pltpu.make_async_copy(x_ref.at[part], o_ref.at[part], semaphore) for part in parts
+            ]
+            for copy in copies:
+                copy.start()
+            for copy in copies:
+                copy.wait()
 
         anywhere, scalars = pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pltpu.SMEM)
         return pl.pallas_call(
