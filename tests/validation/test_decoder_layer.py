@@ -172,3 +172,25 @@ def test_what_the_page_works_out_and_says():
     assert 0.4 < outputs[1] / outputs[0] < 0.6
     at_once, in_slices, _, mixed = (program.seconds for program in forms.values())
     assert at_once - in_slices > 0.8 * (at_once - mixed)  # "most of what our kernel wins"
+    forms = dl.recorded("v6e")
+    for form in ("package", "mixed"):
+        stands = functools.partial(dl.verdict, forms, form)
+        assert stands("rotary, attention") == stands("") == "ahead"
+    for form in ("xla", "xla_sliced"):
+        assert dl.spent(forms[form], "rotary, attention") > forms[form].seconds / 2
+    assert dl.moved(forms["xla_sliced"], "rotary, attention") > 1e9  # the scores, in HBM
+    assert dl.verdict(forms | {"xla": forms["mixed"], "xla_sliced": forms["mixed"]}, "package") == (
+        "a tie"
+    )
+    assert 4.5 < CHIPS["v6e"].bf16_flops / rates.bf16_flops < 5
+    assert 1.9 < CHIPS["v6e"].hbm_bytes_per_second / rates.hbm_bytes_per_second < 2.1
+    training, forward = dl.recorded("v5e", "gradient"), dl.recorded()
+    for form, program in training.items():
+        assert 2.8 < program.seconds / forward[form].seconds < 4.1
+    for form in ("package", "mixed"):
+        rows = {stage: dl.verdict(training, form, stage) for stage in (*dl.STAGES[:-1], "")}
+        assert [stage for stage in rows if rows[stage] == "ahead"] == ["rotary, attention"]
+    assert dl.verdict(training, "package", "output") == "behind"
+    for stage, low, high in (("rotary, attention", 0.18, 0.24), ("feed-forward", 1.4, 1.7)):
+        at_once, in_slices = (dl.moved(training[form], stage) for form in ("xla", "xla_sliced"))
+        assert low < in_slices / at_once < high

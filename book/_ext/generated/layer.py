@@ -10,7 +10,8 @@ from validation.decoder_layer import FORMS, STAGES
 
 from .parts import DASH, Generated, fill, table, text
 
-CHIPS = ("v5e",)
+VIEWS = ("v5e", "forward"), ("v6e", "forward"), ("v5e", "gradient")
+PASSES = {"forward": "forward", "gradient": "forward and backward"}
 SAID = {
     "xla": "XLA, at once",
     "xla_sliced": "XLA, in slices",
@@ -27,14 +28,14 @@ class DecoderLayer(Generated):
 
     def run(self):
         self.depend(store.RESULTS / decoder_layer.FILE, store.RESULTS / "validation.csv")
-        layers = {chip: decoder_layer.recorded(chip) for chip in CHIPS}
+        layers = {view: decoder_layer.recorded(*view) for view in VIEWS}
         return [*getattr(self, self.arguments[0])(layers)]
 
     def picture(self, layers):
-        yield nodes.raw("", bars(CHIPS[0], layers[CHIPS[0]]), format="html")
+        yield nodes.raw("", bars(VIEWS[0][0], layers[VIEWS[0]]), format="html")
 
     def parts(self, layers):
-        for chip, forms in layers.items():
+        for (chip, pass_), forms in layers.items():
             lines = []
             for stage in (*STAGES, ""):
                 times = [1e3 * decoder_layer.spent(forms[form], stage) for form in FORMS]
@@ -49,7 +50,7 @@ class DecoderLayer(Generated):
                 name = stage or fill(nodes.strong(), "the layer")
                 shown = [report.digits(ms) if ms >= 0.001 else DASH for ms in times]
                 lines.append((text(name), *shown, *verdicts))
-            yield text(fill(nodes.strong(), chip), ", forward, ms")
+            yield text(fill(nodes.strong(), chip), f", {PASSES[pass_]}, ms")
             titles = *SAID.values(), "package is", "mixed is"
             yield table(("", *titles), lines, "figures")
             traffic = (
@@ -59,7 +60,7 @@ class DecoderLayer(Generated):
             yield text(f"Between HBM and the chip the feed-forward moves: {', '.join(traffic)}.")
 
     def worth(self, layers):
-        mixed = layers[CHIPS[0]]["mixed"]
+        mixed = layers[VIEWS[0]]["mixed"]
         lines = []
         for stage in STAGES:
             share = decoder_layer.spent(mixed, stage) / mixed.seconds
