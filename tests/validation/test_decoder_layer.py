@@ -188,7 +188,7 @@ def test_what_the_page_works_out_and_says():
     for form, program in training.items():
         assert 2.8 < program.seconds / forward[form].seconds < 4.1
     for form in ("package", "mixed"):
-        rows = {stage: dl.verdict(training, form, stage) for stage in [*dl.STAGES][:-1] + [""]}
+        rows = {stage: dl.verdict(training, form, stage) for stage in [*[*dl.STAGES][:-1], ""]}
         assert [stage for stage in rows if rows[stage] == "ahead"] == ["rotary, attention"]
     assert dl.verdict(training, "package", "output") == "behind"
     for stage, low, high in (("rotary, attention", 0.18, 0.24), ("feed-forward", 1.4, 1.7)):
