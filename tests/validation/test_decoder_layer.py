@@ -165,8 +165,12 @@ def test_what_the_page_works_out_and_says():
         stands = functools.partial(dl.verdict, forms, form)
         assert stands("rotary, attention") == "ahead"
         assert stands("norm, q k v") == stands("feed-forward") == stands("") == "a tie"
-    feed_forwards = [dl.moved(forms[form], "feed-forward") for form in ("package", "mixed")]
-    assert feed_forwards[0] > 3 * feed_forwards[1]
+    longer = dl.spent(forms["package"], "feed-forward") - dl.spent(forms["xla"], "feed-forward")
+    more = dl.moved(forms["package"], "feed-forward") - dl.moved(forms["xla"], "feed-forward")
+    assert moved / rates.hbm_bytes_per_second > longer / 2 and moved < more / 2
+    attending = 2 * dl.TOKENS**2 * sizes.heads * sizes.head_dim / rates.bf16_flops
+    row = dl.spent(forms["mixed"], "rotary, attention")
+    assert f"take {1e3 * attending:.2f} ms, and the row is at {1e3 * row:.2f} ms" in page
     assert min(forms, key=lambda form: forms[form].seconds) == "mixed"
     outputs = [dl.spent(forms[form], "output") for form in ("xla_sliced", "mixed")]
     assert 0.4 < outputs[1] / outputs[0] < 0.6
@@ -179,6 +183,12 @@ def test_what_the_page_works_out_and_says():
     for form in ("xla", "xla_sliced"):
         assert dl.spent(forms[form], "rotary, attention") > forms[form].seconds / 2
     assert dl.moved(forms["xla_sliced"], "rotary, attention") > 1e9  # the scores, in HBM
+    ours, theirs = (forms[form] for form in ("package", "xla"))
+    assert dl.verdict(forms, "package", "feed-forward") == "a tie"
+    assert dl.spent(ours, "feed-forward") < dl.spent(theirs, "feed-forward")
+    bytes_over = dl.moved(ours, "feed-forward") / dl.moved(theirs, "feed-forward")
+    at_peak = dl.spent(theirs, "feed-forward") / (feed_forward / CHIPS["v6e"].bf16_flops)
+    assert 1.9 < bytes_over < 2.3 and 1.8 < at_peak < 2.2
     assert dl.verdict(forms | {"xla": forms["mixed"], "xla_sliced": forms["mixed"]}, "package") == (
         "a tie"
     )
