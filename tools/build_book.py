@@ -412,10 +412,11 @@ def outputs_of(path, failed):
 def check_pages(paths):
     """Every notebook's page shows the outputs that the cache holds."""
     for path in paths:
-        executed, _ = kept(path)
+        if not (known := kept(path)):
+            raise BookError(f"{path.name} changed while the book was built: make book again")
         want = sum(
             bool(cell.outputs)
-            for cell in code_cells(executed)
+            for cell in code_cells(known[0])
             if not {"remove-cell", "remove-output"} & set(cell.metadata.get("tags", []))
         )
         page = HTML / path.relative_to(ROOT).with_suffix(".html")
