@@ -58,7 +58,7 @@ def test_a_time_whose_profile_was_late_is_not_kept(monkeypatch):
     def modelled(workload, implementation, chips):
         late = f"; no static profile: the compiler {LATE} nms" * (workload.name == "n1024")
         estimate = SimpleNamespace(method=f"schedule{late}")
-        return [RoundsEstimate(implementation, workload, "v5e", 9, 99, 1e-5, 1e-6, estimate)]
+        return [RoundsEstimate(implementation, workload, "v5e", 9, 99, 1e-3, 1e-6, estimate)]
 
     monkeypatch.setattr(nms_rounds, "model", modelled)
     monkeypatch.setattr(nms_rounds, "add", lambda file, records: kept.extend(records))

@@ -50,7 +50,7 @@ FUNCTIONS = {
     "block_sparse_attention": (
         functools.partial(block_sparse_attention, mask=ALL),
         (HEADS,) * 3,
-        ["block_sparse_attention"],
+        ["flash_attention_forward"],
     ),
     "vit_attention": (functools.partial(vit_attention, num_heads=2), (QKV,), None),
     "giou": (giou, (BOXES, BOXES[::-1]), ["giou_forward"]),

@@ -104,7 +104,8 @@ def test_figures_are_estimated_of_what_the_implementation_accepts(monkeypatch):
     result = run(*words)
     assert result.exit_code == 0, result.output
     figures = OPERATORS["attention"].workloads.figures
-    taken = [w.name for w in figures if w.sizes["n"] % 128 == 0]
+    more = {"hkv", "window", "soft_cap"}  # which it does not take
+    taken = [w for w in figures if not w.sizes["n"] % 128 and not more & {*w.sizes, *w.options}]
     assert 3 < len(taken) < len(figures)
     assert [chip for _, chip in asked] == ["v5e", "v6e"] * len(taken)
     assert all(len(job.wanted) == 3 for job, _ in asked)
