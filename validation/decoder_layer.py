@@ -47,7 +47,7 @@ STAGES = {  # what a reader compares: XLA's fusions cross the borders of parts, 
 
 
 class Weights(NamedTuple):
-    """Of a layer: d features, H heads of queries and G of keys and values of D, f in the middle."""
+    """d features, H heads of queries, G of keys and values, D a head, f in the middle."""
 
     attention_norm: Any  # [d]
     qkv: Any  # [d, (H + 2 G) D]
@@ -68,7 +68,7 @@ class Form(NamedTuple):
 
 def layer(x: Any, weights: Weights, table: Any, form: Form) -> Any:
     """[B, N, d] → [B, N, d]."""
-    scope, w = jax.named_scope, weights  # the names that the estimate's operations carry
+    scope, w = jax.named_scope, weights  # names that the operations keep
     with scope("attention_norm"):
         h = form.norm(x, w.attention_norm)
     with scope("qkv"):
@@ -96,13 +96,13 @@ def split_heads(qkv: Any, width: int, d: int) -> list[Any]:
 
 
 def rotary_table(tokens: int, d: int, theta: float) -> Any:
-    """cos and sin of token × theta^(−2 i / D), for i below D / 2; float32 [2, N, 1, D / 2]."""
+    """cos and sin of token × theta^(−2 i / D), i below D / 2; [2, N, 1, D / 2]."""
     angle = jnp.arange(tokens)[:, None, None] * theta ** (-2.0 * jnp.arange(d // 2) / d)
     return jnp.stack([jnp.cos(angle), jnp.sin(angle)])
 
 
 def rotated(x: Any, table: Any) -> Any:
-    """Turn the pairs (i, i + D / 2) of each head by the angles of the token; [B, N, H, D]."""
+    """Each head's pairs (i, i + D / 2) turned by the token's angles; [B, N, H, D]."""
     cos, sin = table
     left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     turned = jnp.concatenate([left * cos - right * sin, right * cos + left * sin], axis=-1)
@@ -134,7 +134,7 @@ def package_attend(q: Any, k: Any, v: Any, implementation: str = "pallas") -> An
 
 
 def sliced_attend(q: Any, k: Any, v: Any) -> Any:
-    """The same by XLA, a head of queries at a time, so each needs a head of keys of its own."""
+    """The same by XLA, a head of queries at a time, each with its own keys."""
     k, v = (jnp.repeat(a, q.shape[2] // a.shape[2], axis=2) for a in (k, v))
     return package_attend(q, k, v, implementation="xla_sliced")
 
