@@ -217,6 +217,7 @@ def ci_run(
         "python3": f'case "$*" in *--another) echo "{another}"; esac',
         "apt-get": "true",
         "chromium": "true",
+        "uv": "true",
     }
     for name, body in programs.items():
         path = tmp_path / "bin" / name

@@ -320,6 +320,7 @@ def test_uv_installs_where_it_is_there_and_can_and_else_pip(
 ):
     uv, commands = "a/uv", []
     settings += "\nglobal.extra-index-url='http://a http://b'\nglobal.index-url='http://c'"
+    settings += "\nglobal.constraint='/cap'"
     settings += "\n:env:.index-url='http://d'\n:env:.find-links='w x'\n:env:.no-input='1'\n"
 
     def run(command, log_path, env, watch):
@@ -341,6 +342,7 @@ def test_uv_installs_where_it_is_there_and_can_and_else_pip(
         if command[0] == uv:
             assert f"--build-constraints {limits}" in text
             assert env["UV_INDEX"] == "http://a http://b" and env["UV_FIND_LINKS"] == "w,x"
+            assert env["UV_CONSTRAINT"] == "/cap"
             assert env["UV_DEFAULT_INDEX"] == "http://d", "a variable comes before a file"
         else:
             assert env["PIP_CONSTRAINT"] == Path(limits).as_uri()

@@ -51,6 +51,7 @@ FOR_UV = {
     "extra-index-url": "UV_INDEX",
     "find-links": "UV_FIND_LINKS",
     "cert": "SSL_CERT_FILE",
+    "constraint": "UV_CONSTRAINT",
     "trusted-host": "UV_INSECURE_HOST",
     "default-timeout": "UV_HTTP_TIMEOUT",
     "timeout": "UV_HTTP_TIMEOUT",
