@@ -64,7 +64,7 @@ coverage: venv ## make test-full, and say which branches of kernels/ it takes
 	@echo "lines and branches of kernels/ taken: $$("$(py)" -m coverage report --format=total) %"
 
 test-optimised: venv ## run every kernel once more, compiled for the CPU as a reader's is
-	@TESTS_OPTIMISED=1 "$(py)" -m pytest tests/proof/test_ladder.py -k interpret $(ARGS)
+	@TESTS_OPTIMISED=1 "$(py)" -m pytest tests/proof/test_ladder.py -k "interpret and not xla" $(ARGS)
 
 test-torchax: ## run the tests of torchax in a process of their own
 	@$(MAKE) --no-print-directory venv EXTRAS=torchax

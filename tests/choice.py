@@ -1,10 +1,10 @@
 """Which workloads and chips the tests of the rungs take, by tier.
 
-full is everything. test covers: over all kernels of an operator, and over its other forms, every
-workload stands at every rung, with its gradients where it has some; every kernel is compiled for
-every chip. Over several chips all are simulated, and few stand at the other rungs: the program of
-each device takes seconds to trace. quick takes two workloads of each, the same for all; it
-simulates one, and compiles one for one chip.
+full is everything. test covers: over all kernels of an operator every workload stands at every
+rung, with its gradients where it has some; every kernel is compiled for every chip. Few stand at
+the one rung of a library's form, and, over several chips, at the rungs beside the simulation: the
+program of each device takes seconds to trace. quick takes two workloads of each, the same for all;
+it simulates one, and compiles one for one chip.
 """
 
 import itertools
@@ -36,6 +36,11 @@ def on_mesh(implementation):
     return implementation.backend in (PALLAS_TPU_MESH, XLA_MESH)
 
 
+def is_form(implementation):
+    """Whether it is the form of a library, which claims one rung, and no kernel."""
+    return len(implementation.rungs) == 1
+
+
 def offered(operator, implementation):
     """Everything that a claim is proven on in the tier full."""
     return ladder.workloads(operator, implementation, draws=DRAWS, seed=SEED)
@@ -47,16 +52,10 @@ def workloads(tier, operator, implementation, rung):
         return offered(operator, implementation)
     if tier == "quick":
         return _few(operator, implementation)[: FIRST.get(rung, 2)]
-    if on_mesh(implementation) and rung != "simulate":
+    if is_form(implementation) or (on_mesh(implementation) and rung != "simulate"):
         return _few(operator, implementation)
-    # What claims one rung is a library's form; the rest are kernels, and cover among themselves.
-    kernel = len(implementation.rungs) > 1
-    alike = [
-        each
-        for each in operator.implementations
-        if rung in each.rungs and (len(each.rungs) > 1) == kernel
-    ]
-    return _cover(operator, alike, rung)[implementation.name]
+    kernels = [i for i in operator.implementations if rung in i.rungs and not is_form(i)]
+    return _cover(operator, kernels, rung)[implementation.name]
 
 
 def _few(operator, implementation):
@@ -71,18 +70,18 @@ def _few(operator, implementation):
     return [*first, *sorted(rest, key=lambda w: math.prod(w.sizes.values()))][:FEW]
 
 
-def _cover(operator, alike, rung):
+def _cover(operator, kernels, rung):
     """name → workloads: each goes where the work is least so far, and all get a few."""
     turn = RUNGS.index(rung)  # who comes first: so a kernel gets others at another rung
-    alike = [*alike[turn % len(alike) :], *alike[: turn % len(alike)]]
-    takes = {each.name: offered(operator, each) for each in alike}
+    kernels = [*kernels[turn % len(kernels) :], *kernels[: turn % len(kernels)]]
+    takes = {each.name: offered(operator, each) for each in kernels}
     share = {name: [] for name in takes}
     every = []
     for workload in itertools.chain(*takes.values()):
         if workload not in every:
             every.append(workload)
     for workload in every:
-        able = [each for each in alike if workload in takes[each.name]]
+        able = [each for each in kernels if workload in takes[each.name]]
         proves = [each for each in able if has_gradient(operator, each, workload)]
         if rung == "simulate":  # of the call alone
             proves = []

@@ -12,6 +12,7 @@ reader's own kernel climb exactly as the catalog does.
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import time
@@ -160,20 +161,33 @@ def programs(
 
 
 def climb(
-    subject: Subject, rung: str, problems: Sequence[Workload], seed: int = 0
+    subject: Subject,
+    rung: str,
+    problems: Sequence[Workload],
+    seed: int = 0,
+    chips: Sequence[str] = (),
 ) -> Iterator[Check]:
     """Prove an implementation at one rung.
+
+    Args:
+        subject, rung, problems: what is proven, where, and on what.
+        seed: of the arguments' values.
+        chips: for which the rung compile compiles; () for all that the backend knows.
 
     Returns:
         One Check for each problem, as it is found. Whatever the implementation raises is in it.
 
     Raises:
-        ValueError: for an unknown rung.
+        ValueError: for an unknown rung or chip.
     """
     one_of("rung", rung, RUNGS)
+    backend = copy.copy(subject.backend)
+    for chip in chips:
+        one_of("chips", chip, backend.compiled_for)
+    backend.compiled_for = tuple(chips) or backend.compiled_for
     if rung == "compile":  # all problems at once, which a backend may compile side by side
         jobs = [functools.partial(subject.job, workload, seed) for workload in problems]
-        for workload, job in zip(problems, subject.backend.compile(jobs), strict=True):
+        for workload, job in zip(problems, backend.compile(jobs), strict=True):
             yield _check(subject, rung, workload, job.error, job.note, None, job.seconds)
         return
     prove = {"interpret": _interpret, "simulate": _simulate, "measure": _measure}[rung]

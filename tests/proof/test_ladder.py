@@ -27,16 +27,16 @@ from kernels.proof.workload import Workload, Workloads, values
 
 # Not for make quick: what g++ builds anew for each workload, once for each sanitizer; and of Mosaic
 # GPU and of rings, what takes seconds beside simulation, which judges the same results and finds
-# races too; and the kernels that JAX ships, which are JAX's to prove first.
+# races too; and what is no kernel of ours: the forms of libraries, and the kernels that JAX ships.
 SIMULATED = ("interpret", "compile")
 TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: SIMULATED, PALLAS_TPU_MESH: SIMULATED}
 
 
 def is_slow(operator, implementation, rung):
-    shipped = implementation.name.startswith("jax_")
+    others = implementation.name.startswith("jax_") or choice.is_form(implementation)
     # Its gradients are many kernels, and take 13 seconds.
     experts = (operator.name, implementation.name, rung) == ("experts", "pallas", "interpret")
-    return shipped or experts or rung in TAKE_SECONDS.get(implementation.backend, ())
+    return others or experts or rung in TAKE_SECONDS.get(implementation.backend, ())
 
 
 CLAIMS = [
@@ -51,7 +51,7 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("operator", "implementation", "rung"), CLAIMS)
-def test_every_claim_holds(operator, implementation, rung, status, pytestconfig, monkeypatch):
+def test_every_claim_holds(operator, implementation, rung, status, pytestconfig):
     tier = pytestconfig.getoption("tier")
     subject = ladder.Subject.of(operator, implementation)
     problems = choice.workloads(tier, operator, implementation, rung)
@@ -60,8 +60,7 @@ def test_every_claim_holds(operator, implementation, rung, status, pytestconfig,
     if rung == "compile":
         parts = choice.chips(tier, operator, implementation, problems)
     for chips, part in parts:
-        monkeypatch.setattr(implementation.backend, "compiled_for", chips)
-        checks += ladder.climb(subject, rung, part, choice.SEED)
+        checks += ladder.climb(subject, rung, part, choice.SEED, chips)
     status(checks)
     if pytestconfig.getoption("strict_rungs"):
         assert unproven(implementation, checks) == []
@@ -105,30 +104,22 @@ class TestTheChoiceOfWorkloads:
 
     @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
     @pytest.mark.parametrize("rung", RUNGS)
-    @pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "libraries"])
-    def test_every_workload_stands_at_every_rung(self, operator, rung, kernels):
-        alike = [
-            each
-            for each in operator.implementations
-            if rung in each.rungs and (len(each.rungs) > 1) == kernels
-        ]
+    def test_every_workload_stands_at_every_rung(self, operator, rung):
+        kernels = [i for i in operator.implementations if rung in i.rungs and not choice.is_form(i)]
         full, test = (
-            {each.name: choice.workloads(tier, operator, each, rung) for each in alike}
+            {i.name: choice.workloads(tier, operator, i, rung) for i in kernels}
             for tier in ("full", "test")
         )
 
         def pairs(chosen):
             return {
-                (
-                    str(workload),
-                    choice.has_gradient(operator, each, workload) and rung != "simulate",
-                )
-                for each in alike
-                for workload in chosen[each.name]
+                (str(workload), choice.has_gradient(operator, i, workload) and rung != "simulate")
+                for i in kernels
+                for workload in chosen[i.name]
             }
 
-        assert all(len(found) >= min(choice.FEW, len(full[name])) for name, found in test.items())
-        if any(map(choice.on_mesh, alike)) and rung != "simulate":
+        assert all(len(test[name]) >= min(choice.FEW, len(full[name])) for name in full)
+        if any(map(choice.on_mesh, kernels)) and rung != "simulate":
             return
         proven = pairs(test)
         assert {name for name, _ in pairs(full)} == {name for name, _ in proven}
@@ -169,11 +160,12 @@ class TestTheChoiceOfWorkloads:
         monkeypatch.setattr(pool, "compile_each", compile_each)
         monkeypatch.setattr(optional, "available", lambda module: True)
         subject = ladder.Subject.of(MATMUL, MATMUL["pallas"])
-        for chips in (("v5e",), ("v6e",), ("v5e", "v6e")):
-            monkeypatch.setattr(PALLAS_TPU, "compiled_for", chips)
+        for chips in (("v5e",), ("v6e",), ("v5e", "v6e"), ()):
             del asked[:]
-            list(ladder.climb(subject, "compile", SMALL))
-            assert set(asked) == set(chips)
+            list(ladder.climb(subject, "compile", SMALL, chips=chips))
+            assert set(asked) == set(chips or PALLAS_TPU.compiled_for)
+        with pytest.raises(ValueError, match="'v9'; accepted: v5e, v6e, v7x"):
+            list(ladder.climb(subject, "compile", SMALL, chips=("v9",)))
 
 
 MATMUL = OPERATORS["matmul"]
