@@ -42,7 +42,6 @@ _package = ModuleType("neuronxcc", "The simulator of kernels.neuron, under the v
 _package.nki = sys.modules[__name__]  # type: ignore[attr-defined]
 _package.__path__ = []
 GENERATIONS["neuronxcc"] = Generation(
-    "neuronxcc",
     Beta1Tile,
     {
         "neuronxcc": _package,

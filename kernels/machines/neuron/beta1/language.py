@@ -224,20 +224,7 @@ def store(dst, value, *, mask=None, **options) -> None:
         missing = int(np.count_nonzero(wanted & (seen == UNWRITTEN)))
         if missing:
             refuse(f"store reads {missing} elements of {value} that were never written")
-        again = int(np.count_nonzero(np.broadcast_to(taken._states() == WRITTEN, dst.shape)))
-        if again and dst._storage.stored:
-            core._in_order(
-                f"store writes {again} elements of {dst} a second time: which write comes last "
-                "is left to the DMA engines",
-                len(core.grid_programs) > 1 or core._raced(taken),
-            )
-    held, core.limits = core.limits, False  # a total that loop_reduce leaves is as it should be
-    try:
-        core.copy("store", taken, source, int(np.count_nonzero(wanted)))
-    finally:
-        core.limits = held
-    if held and core.loops:
-        core._watch("store", "", (source,), (taken,))
+    core.copy("store", taken, source, int(np.count_nonzero(wanted)))
 
 
 def _copied(operation, src, *, mask=None, dtype=None, **options) -> Beta1Tile:
