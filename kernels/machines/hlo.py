@@ -236,11 +236,6 @@ class HloInstruction:
         return math.prod(libtpu.bounds(self.config))
 
     @property
-    def windowed(self) -> bool:
-        """Whether it says how often that is."""
-        return bool(libtpu.bounds(self.config))
-
-    @property
     def shared(self) -> bool:
         """Whether the cores of a chip share XLA's own fusion."""
         return libtpu.shared(self.config)
