@@ -7,10 +7,11 @@ How the tests run a notebook, and what a failed one printed: `nbmake.pytest_item
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kernels.machines.compat import at_least
+from packaging.version import Version
 
 
 def run_through(run: Callable[[Path, Callable[[], Any]], Any]) -> None:
@@ -75,6 +76,6 @@ def optimised() -> dict[str, int]:
 def _optimisations() -> dict[str, tuple[int, int]]:
     """Without the optimisation, and as XLA sets it; an option that is gone ends the process."""
     known = {"xla_backend_optimization_level": (0, 3)}
-    if not at_least("jaxlib", 0, 11):
+    if Version(version("jaxlib")).release < (0, 11):
         known["xla_cpu_use_fusion_emitters"] = (False, True)
     return known

@@ -236,11 +236,6 @@ class HloInstruction:
         return math.prod(libtpu.bounds(self.config))
 
     @property
-    def windowed(self) -> bool:
-        """Whether it says how often that is."""
-        return bool(libtpu.bounds(self.config))
-
-    @property
     def shared(self) -> bool:
         """Whether the cores of a chip share XLA's own fusion."""
         return libtpu.shared(self.config)
@@ -494,13 +489,13 @@ def parse(text: str) -> Module:
     return Module(computations, entry, roots)
 
 
-def listing(text: str, computation: str = "entry") -> str:
-    """A computation, "entry" or another's name, without metadata and configuration."""
+def listing(text: str) -> str:
+    """The entry computation, without metadata and configuration."""
     lines, inside = [], False
     for line in _lines(text):
         matched = _COMPUTATION.match(line) if line and not line[0].isspace() else None
         if matched:
-            inside = bool(matched[1]) if computation == "entry" else matched[2] == computation
+            inside = bool(matched[1])
         if inside:
             lines.append(_without(line, ("metadata", "backend_config", "frontend_attributes")))
             inside = line != "}"

@@ -24,13 +24,3 @@ def release(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return ""
-
-
-def at_least(package: str, *numbers: int) -> bool:
-    """Whether the installed release is that or newer, as in at_least("jax", 0, 12)."""
-    digits = []
-    for part in release(package).split(".")[: len(numbers)]:
-        if not part.isdecimal():
-            break
-        digits.append(int(part))
-    return tuple(digits) >= numbers

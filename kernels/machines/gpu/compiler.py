@@ -320,7 +320,7 @@ def compile_program(
     _check_tools()
     question = {
         "program": program.data,
-        "spec": spec(program.chip),
+        "spec": xla_gpu.target(chips.chip(program.chip)),
         "mesh": dict(program.mesh),
         "options": dict(xla_gpu.gemm("library", {}) if options is None else options),
         "passes": passes,
@@ -359,11 +359,6 @@ def compile_program(
         raise refused
     cache.GPU.put(key, answer)
     return _read(program, answer)
-
-
-def spec(name: str) -> str:
-    """What XLA is told of one of CHIPS: a text proto of published figures."""
-    return xla_gpu.target(chips.chip(name))
 
 
 def close() -> None:

@@ -22,8 +22,6 @@ def cuda(
     kernel: str = "",
     grid: Sequence[int] = (),
     threads: int | Sequence[int] = 0,
-    dynamic_bytes: int = 0,
-    options: Sequence[str] = (),
 ) -> GpuKernel:
     """Compile a kernel written in CUDA C++; nothing runs.
 
@@ -34,8 +32,6 @@ def cuda(
         kernel: the function's name; may be left out where there is one.
         grid: blocks in each direction, for what is counted of the whole launch.
         threads: of a block, in each direction or all of them, for the occupancy.
-        dynamic_bytes: of shared memory that the launch gives each block.
-        options: more of NVRTC's, such as "-maxrregcount=32".
 
     Raises:
         GpuCompileError: for what NVRTC refuses; the message is its first error, with the line.
@@ -53,7 +49,6 @@ def cuda(
                 source,
                 f"--gpu-architecture={architecture}",
                 "--std=c++17",
-                *options,
             ),
             seconds=SECONDS,
         )
@@ -70,4 +65,4 @@ def cuda(
         kernel = names[0]
     one_of("kernel", kernel, names)
     many = math.prod(threads) if isinstance(threads, Sequence) else threads
-    return GpuKernel(kernel, chip, alone(ptx, kernel), tuple(grid), many, dynamic_bytes)
+    return GpuKernel(kernel, chip, alone(ptx, kernel), tuple(grid), many)

@@ -235,13 +235,7 @@ def library_product(
     return launch + max(min(map(waves, TILES)), moved)
 
 
-def parts(
-    kernel: GpuKernel,
-    flops: float,
-    moved: float,
-    dtype: str = "bfloat16",
-    extra_accesses: float = 0,
-) -> Parts:
+def parts(kernel: GpuKernel, flops: float, moved: float, dtype: str = "bfloat16") -> Parts:
     """What a kernel is made of, as its machine code tells; ValueError for flops of a kernel whose
     code multiplies nothing.
 
@@ -254,8 +248,6 @@ def parts(
         flops: that it has to do, a multiply-add counting two.
         moved: bytes that it has to move, each array once.
         dtype: of what it multiplies; "" where CUDA cores multiply and no tensor core.
-        extra_accesses: of a round and a warp, beyond one for each instruction: the further lines
-            of an access that is not coalesced.
     """
     target = chip_of(kernel.chip)
     memory = moved / target.bytes_per_second
@@ -269,7 +261,7 @@ def parts(
         fail("kernel", f"{kernel.name}, whose code multiplies nothing", "one that multiplies")
     rounds = flops / sass.flops(loop)  # of all warps
     cycles = rounds / (target.sms * target.tensor_clock_hz)  # of one SM, if all have as many
-    accesses = sum(loop.counts[name] for name in ACCESSES) + extra_accesses
+    accesses = sum(loop.counts[name] for name in ACCESSES)
     return Parts(memory, products, cycles * len(loop.instructions) / 4, cycles * accesses)
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernels.machines.base import Seconds
-from kernels.machines.checks import fail
+from kernels.machines.checks import fail, positive
 from kernels.machines.neuron.chips import ENGINES, NeuronChip
 from kernels.machines.neuron.chips import chip as find_chip
 from kernels.machines.neuron.kernel import function_of
@@ -146,9 +146,12 @@ def estimate(
         ValueError: for another chip, rate or number of cycles.
     """
     core_chip = find_chip(chip)
-    asked = _positive("dma_bytes_per_second", dma_bytes_per_second, core_chip.dma_bytes_per_second)
+    asked, price = core_chip.dma_bytes_per_second, core_chip.reciprocal_cycles
+    if dma_bytes_per_second is not None:
+        positive("dma_bytes_per_second", asked := dma_bytes_per_second)
+    if reciprocal_cycles is not None:
+        positive("reciprocal_cycles", price := reciprocal_cycles)
     rate = min(asked, core_chip.hbm_bytes_per_second / core_chip.cores)
-    price = _positive("reciprocal_cycles", reciprocal_cycles, core_chip.reciprocal_cycles)
     core_chip = dataclasses.replace(core_chip, reciprocal_cycles=price)
     if whole not in (None, True, False):
         fail("whole", repr(whole), "None, True or False")
@@ -174,15 +177,6 @@ def estimate(
         + "launch and signals not counted",
         share,
     )
-
-
-def _positive(name: str, value, usual: float) -> float:
-    """An option that has to be above 0, or is left to the chip."""
-    if value is None:
-        return usual
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        fail(name, repr(value), "a number above 0, or None")
-    return value
 
 
 def _recorded(

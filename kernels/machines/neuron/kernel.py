@@ -11,13 +11,12 @@ from kernels.machines.neuron.errors import NeuronError
 class Generation:
     """One generation of the API, as the simulator provides it."""
 
-    name: str  # "nki" or "neuronxcc"
     tile: type  # the class of its tiles
     # The vendor's module names, and the simulator's modules that stand for them.
     modules: Mapping[str, types.ModuleType]
 
 
-GENERATIONS: dict[str, Generation] = {}  # each generation's package enters itself
+GENERATIONS: dict[str, Generation] = {}  # "nki", "neuronxcc": their packages enter themselves
 
 
 def function_of(kernel) -> types.FunctionType:

@@ -4,7 +4,7 @@ The simulator runs Python; the compilers of NKI 0.1 to 0.6 parse it, and know le
 on kernels are traced by Python, which takes more. What passes here, all of them take.) Refused:
 
 - comprehensions, generators, lambda, try, with, raise, import, del, global, nonlocal, functions
-  inside the kernel that are no body of nl.fori_loop or nl.while_loop, classes inside it, sets,
+  inside the kernel that are no body of nl.fori_loop, classes inside it, sets,
   await, match and the walrus: the compiler's syntax tree (KLR, its open front end) has no place
   for them; NKI's migration guide to 0.7 names generators and classes
 - operators, comparisons, truth and loops on tiles, and assignment into one: a tile's numbers are
@@ -49,10 +49,9 @@ REMOVED = {
 }
 # Names of nki.isa that write no tile.
 WITHOUT_DST = (
-    *("get_nc_version", "register_alloc", "register_move", "register_load", "register_store"),
+    *("get_nc_version", "register_alloc", "register_load"),
     *("core_barrier", "sendrecv", "set_rng_seed", "quantize_mx"),
 )
-LOOPS = ("fori_loop", "while_loop")  # of nki.language, which take a function for their body
 PLAIN = ("math", "builtins")
 MAKERS = ("ndarray", "zeros", "ones", "full", "zeros_like", "empty_like", "load")
 MODERN, BETA1 = (
@@ -170,7 +169,7 @@ class _Modern(_Rules):
     def judge(self) -> None:
         self._find_tiles()
         calls = [node for node in self.body() if isinstance(node, ast.Call)]
-        loops = [node for node in calls if getattr(node.func, "attr", "") in LOOPS]
+        loops = [node for node in calls if getattr(node.func, "attr", "") == "fori_loop"]
         bodies = {a.id for node in loops for a in node.args if isinstance(a, ast.Name)}
         for node in self.body():
             if isinstance(node, ast.Raise) and self.helper:

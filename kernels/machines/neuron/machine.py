@@ -446,10 +446,10 @@ class NeuronMachine(Loops):
         if storage.stored and storage.buffer not in ON_CHIP and self.limits:
             view._mark(READ)
 
-    def read(self, name: str, view: View, wide: bool = True) -> np.ndarray:
+    def read(self, name: str, view: View) -> np.ndarray:
         """The numbers of a view; what was never written is refused."""
         self.check_written(name, view, whole=True)
-        return _wide(name, view) if wide else view._values()
+        return _wide(name, view)
 
     def write(
         self,

@@ -14,7 +14,7 @@ import numpy as np
 from kernels.machines.neuron.errors import refuse
 from kernels.machines.neuron.machine import machine
 
-ARITHMETIC, BITS, FUNCTION = "arithmetic", "bits", "function"
+ARITHMETIC, FUNCTION = "arithmetic", "function"
 ONE = np.float32(1)
 
 
@@ -23,7 +23,7 @@ class MathOperation:
     """An operation by name, such as nl.add."""
 
     name: str
-    function: Callable[..., np.ndarray]  # in NumPy, of float32 or, for bits, of whole numbers
+    function: Callable[..., np.ndarray]  # in NumPy, of float32
     inputs: int
     kind: str = ARITHMETIC  # what it works on; FUNCTION is for the Scalar engine only
     activation: bool = False  # whether nisa.activation takes it
@@ -99,11 +99,9 @@ _ROWS: tuple[tuple[str, Any, int, dict[str, Any]], ...] = (
     *((name, _truth(getattr(np, name)), 2, {}) for name in _COMPARISONS),
     ("divide", np.divide, 2, {}),
     ("mod", np.mod, 2, {}),
-    ("bitwise_and", np.bitwise_and, 2, {"kind": BITS, "reduces": True}),
     ("copy", np.positive, 1, _SCALAR),
     ("abs", np.abs, 1, _SCALAR),
     ("square", np.square, 1, _SCALAR),
-    ("relu", lambda x: np.maximum(x, np.float32(0)), 1, _SCALAR),
     ("rsqrt", lambda x: ONE / np.sqrt(x), 1, _SCALAR | {"limits": (2.0**-87, 2.0**97)}),
     ("reciprocal", lambda x: ONE / x, 1, _SCALAR),
     ("negative", np.negative, 1, {}),

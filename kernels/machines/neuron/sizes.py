@@ -20,5 +20,6 @@ class TileSize:
     gemm_stationary_fmax = property(lambda self: 128, doc="Columns of a stationary tile.")
     gemm_moving_fmax = property(lambda self: 512, doc="Columns of a moving tile.")
     bn_stats_fmax = property(lambda self: 512, doc="Elements of bn_stats.")
-    sbuf_fmax_bytes = property(lambda self: self._chip.sbuf_bytes, doc="Bytes of a partition.")
-    total_available_sbuf_size = sbuf_fmax_bytes  # until NKI 0.3
+    total_available_sbuf_size = property(
+        lambda self: self._chip.sbuf_bytes, doc="Bytes of a partition; until NKI 0.3."
+    )

@@ -340,14 +340,6 @@ class Viewable(View):
         keys[dim] = index
         return self[tuple(keys)]
 
-    def vector_select(self, dim: int, vector_offset) -> Any:
-        """For each partition the element of dimension 0 that its number says; of HBM only."""
-        if dim != 0 or self._on_chip:
-            refuse(f"vector_select of {self}: dimension 0 of a tensor in HBM, and nothing else")
-        pattern = [[self.strides[0], vector_offset.shape[0]]]
-        pattern += [[stride, size] for stride, size in zip(self.strides[1:], self.shape[1:])]
-        return self.ap(pattern, vector_offset=vector_offset, indirect_dim=0)
-
     @property
     def base_tensor(self) -> Any:
         """The tensor itself, where it is no view: kernels of AWS's library ask so."""

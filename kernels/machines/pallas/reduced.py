@@ -1,7 +1,7 @@
 """A traced pallas_call by itself: on another grid, or with its blocks laid side by side."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,8 @@ def alone(
         places = _spread(call.grid, grid)
         if call.walk:
             tables = {
-                site: [_nearest(read, place) for place in places]
+                # What a program read, or the one nearest to it that read something.
+                site: [read[min(read, key=lambda other: abs(other - place))] for place in places]
                 for site, read in call.walk.read.items()
             }
         blocks = jax_pallas.blocks(call.equation)
@@ -65,11 +66,6 @@ def _spread(whole: tuple[int, ...], grid: tuple[int, ...]) -> list[int]:
         return [0]
     places = np.ravel_multi_index(np.meshgrid(*axes, indexing="ij"), whole)
     return [int(place) for place in places.reshape(-1)]
-
-
-def _nearest(read: Mapping[int, float], place: int) -> float:
-    """What the program at a place read, or the one nearest to it that read something."""
-    return read[min(read, key=lambda other: abs(other - place))]
 
 
 def _side_by_side(block: jax_pallas.Block, rank: int) -> jax_pallas.Replacement | None:

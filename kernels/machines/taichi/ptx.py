@@ -40,7 +40,6 @@ def ptx(
     *arguments: Any,
     capability: tuple[int, int] = (8, 6),
     sms: int = 82,
-    seconds: float = SECONDS,
 ) -> tuple[TaichiLaunch, ...]:
     """The tasks that `function(*arguments)` would launch on a GPU, in order; none of them runs.
 
@@ -50,7 +49,6 @@ def ptx(
         arguments: NumPy arrays and numbers.
         capability: compute capability of the GPU: (8, 6) is sm_86.
         sms: streaming multiprocessors, by which Taichi chooses the grid.
-        seconds: that the child may take.
 
     Returns:
         Those of the kernels, without what prepares Taichi itself.
@@ -66,7 +64,7 @@ def ptx(
         folder = Path(name)
         library = folder / "libcuda.so"
         command = [compiler, "-x", "c", "-shared", "-fPIC", "-w", DRIVER, "-o", str(library)]
-        built = child.run(command, seconds=seconds)
+        built = child.run(command, seconds=SECONDS)
         if built.status:
             raise TaichiError(f"g++ refuses the driver: {child.last_line(built.stderr)}")
         library.with_suffix(".so.1").symlink_to(library)
@@ -75,7 +73,7 @@ def ptx(
             "LD_LIBRARY_PATH": str(folder),
             **dict(zip((OUT, MAJOR, MINOR, SMS), map(str, (folder, *capability, sms)))),
         }
-        run_once(__name__, (function, arguments), folder, seconds, variables)
+        run_once(__name__, (function, arguments), folder, SECONDS, variables)
         modules = [path.read_text() for path in sorted(folder.glob("*.ptx"))]
         launches = (folder / "launches").read_text().splitlines()
     tasks = []

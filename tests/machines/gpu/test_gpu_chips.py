@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from kernels import gpu
-from kernels.machines.gpu.compiler import spec
+from kernels.machines.compat.xla_gpu import target
 from kernels.machines.gpu.occupancy import occupancy
 
 
@@ -27,7 +27,7 @@ def test_every_figure_has_a_source(chip):
     told = {"name", "sources"}
     for field in dataclasses.fields(chip):
         assert field.name in told or chip.source(field.name)
-    assert str(chip.sms) in spec(chip.name) and chip.device_kind in spec(chip.name)
+    assert str(chip.sms) in target(chip) and chip.device_kind in target(chip)
 
 
 def test_an_unknown_chip_is_refused():
@@ -36,7 +36,6 @@ def test_an_unknown_chip_is_refused():
         lambda: gpu.compile(lambda x: x, 1, chip="h200"),
         lambda: gpu.occupancy("h200", threads=32, registers=32),
         lambda: gpu.lower(lambda x: x, 1, chip="h200"),
-        lambda: spec("h200"),
     ):
         with pytest.raises(ValueError, match=r"chip is 'h200'; accepted: a100, l4, h100"):
             ask()

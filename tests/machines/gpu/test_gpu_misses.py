@@ -9,7 +9,6 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from kernels.machines.compat import at_least
 from kernels.machines.gpu.simulator import SimulationError, simulate
 
 X = np.arange(128, dtype=np.float32)
@@ -89,7 +88,7 @@ MISSED = {
 def test_the_simulation_misses(what):
     """When one of these fails, JAX's simulation has learned something: tell it where it is told."""
     function, result = MISSED[what]
-    if at_least("jax", 0, 12):
+    if jax.__version_info__ >= (0, 12):
         try:
             assert simulate(function, X).races
         except SimulationError as refused:

@@ -218,7 +218,7 @@ def test_beta_1_costs_the_same(name):
 
 # Copies by DMA are timed by their bytes, registers and meetings by nothing.
 UNTIMED = {"core_barrier", "dma_compute", "dma_copy", "dma_transpose", "sendrecv"}
-UNTIMED |= {f"register_{what}" for what in ("alloc", "load", "move", "store")}
+UNTIMED |= {f"register_{what}" for what in ("alloc", "load")}
 
 
 def test_every_instruction_has_a_cost_here():

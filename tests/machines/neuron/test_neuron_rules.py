@@ -95,12 +95,6 @@ ILLEGAL = {  # what is refused, what the error says, what is not refused, and on
         lambda b, a: nisa.tensor_reduce(b, op=nl.mod, data=a, axis=1),
         "nl.mod does not reduce; accepted: add, subtract, multiply, maximum, minimum",
         lambda b, a: nisa.tensor_copy(b, a)),
-    "bits of floats": (lambda b, a: nisa.tensor_tensor(b, a, a, nl.bitwise_and),
-        "works on bits, and .* is float32; accepted: whole numbers",
-        lambda b, a: nisa.tensor_tensor(b, a, a, nl.add)),
-    "bits and arithmetic at once": (
-        lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1, op1=nl.bitwise_and, operand1=1),
-        "both work on bits, or none", lambda b, a: nisa.tensor_scalar(b, a, nl.add, 1.0)),
     "the sine of 9": (lambda b, a: nisa.activation(b, nl.sin, a, scale=100.0),
         "are out of the range in which the Scalar engine knows nl.sin: -3.14159 to 3.14159",
         lambda b, a: nisa.activation(b, nl.sin, a, scale=0.1)),
@@ -394,7 +388,7 @@ def test_python_s_own_words_do_not_reach_the_reader(body, says):
 def test_each_core_has_its_own_room(chip, kib):
     @jit
     def kernel(x, size):
-        assert nl.tile_size.sbuf_fmax_bytes == kib * 1024
+        assert nl.tile_size.total_available_sbuf_size == kib * 1024
         assert int(nisa.get_nc_version()) == {"inf2": 2, "trn2": 3, "trn3": 4}[chip]
         nl.ndarray((128, size), dtype=nl.float32)
         return other_shapes(x)
@@ -413,7 +407,7 @@ def test_the_decorator_chooses_the_chip_or_the_vendor_s_variable(options, monkey
         return other_shapes(x)
 
     monkeypatch.setenv("NEURON_PLATFORM_TARGET_OVERRIDE", "gen2" if options else "trn3")
-    assert nl.tile_size.sbuf_fmax_bytes == (192 if options else 256) * 1024
+    assert nl.tile_size.total_available_sbuf_size == (192 if options else 256) * 1024
     assert neuron.simulate(kernel, X) is not None and neuron.run(kernel, X) is not None
     monkeypatch.setenv("NKI_PRECISE_FP", "0")
     with pytest.warns(UserWarning, match="NKI_PRECISE_FP=0 has no effect"):

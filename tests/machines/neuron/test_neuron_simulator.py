@@ -244,10 +244,10 @@ STORES = {
         "tensor_tensor: data2 is a float; accepted: a tile"),
     "text operand": (lambda x, t, bad: scaled(t, "1" if bad else 1.0),
         "operand is '1'; accepted: a number"),
-    "unary operation": (lambda x, t, bad: added(t, t, op=nl.relu if bad else nl.add),
-        "nl.relu takes 1 operands, here 2"),
+    "unary operation": (lambda x, t, bad: added(t, t, op=nl.square if bad else nl.add),
+        "nl.square takes 1 operands, here 2"),
     "binary activation": (
-        lambda x, t, bad: nisa.activation(dst=t, op=nl.add if bad else nl.relu, data=t),
+        lambda x, t, bad: nisa.activation(dst=t, op=nl.add if bad else nl.square, data=t),
         "nl.add takes 2 operands, here 1"),
     "foreign operation": (lambda x, t, bad: added(t, t, op=np.add if bad else nl.add),
         "accepted: an operation of nki.language"),

@@ -1,5 +1,5 @@
 """A name that the simulator knows has a user: a chapter, an exercise, a bug, an operator, or a
-published kernel; or it is one of the few that only the guides use.
+published kernel.
 
 published_names.csv names public kernels, each with all names of NKI that it uses and that are
 simulated: as few kernels as use every name that any kernel of these repositories does.
@@ -16,12 +16,8 @@ from kernels.machines.neuron.beta1 import compiler
 
 ROOT = Path(__file__).parents[3]
 OURS = ("kernels/lessons/**/*.py", "kernels/*/n*.py", "validation/**/*.py", "notebooks/text/*.md")
-# What AWS's guides of August 2026 teach, and no kernel that is published beside them uses yet.
-TAUGHT = {
-    *("isa.register_move", "isa.register_store", "language.bitwise_and"),
-    *("language.no_reorder", "language.relu", "language.while_loop", "tile.vector_select"),
-    *("tile_size.psum_bank_fmax", "tile_size.sbuf_fmax_bytes"),
-}
+# What book/neuron.md says to write for a name that is gone, which kernels use still.
+TAUGHT = {"tile_size.psum_bank_fmax"}
 PARTS = {"nl": "language", "nisa": "isa", "nki": "nki", "nl.tile_size": "tile_size"}
 USE = re.compile(r"\b(nl\.tile_size|nl|nisa|nki)\.([A-Za-z_]\w*)")
 

@@ -7,14 +7,13 @@ the tile of their result.
 
 import sys
 from types import ModuleType
-from typing import Any
 
 from kernels.machines.neuron import typing
 from kernels.machines.neuron.beta1 import compiler, isa, language
 from kernels.machines.neuron.beta1.tiles import Beta1Tile
-from kernels.machines.neuron.errors import MissingName, nothing_but
+from kernels.machines.neuron.errors import nothing_but
 from kernels.machines.neuron.kernel import GENERATIONS, Generation
-from kernels.machines.neuron.simulator import NkiKernel, jit_of
+from kernels.machines.neuron.simulator import jit_of
 from kernels.machines.neuron.simulator import simulate as simulate_kernel
 
 __all__ = [
@@ -33,31 +32,9 @@ __all__ = [
 
 tensor = typing.tensor
 jit = jit_of("neuronxcc")
-trace = baremetal = jit  # on the device where there is one; here they simulate
+# On the device, some with a clock; here they simulate, and neuron.estimate estimates the time.
+trace = baremetal = benchmark = profile = jit
 
-
-class _Timed(NkiKernel):
-    """A kernel that the vendor's decorator would time: here it only runs."""
-
-    @property
-    def benchmark_result(self) -> Any:
-        """The latency, which nothing here can measure."""
-        raise MissingName("not simulated: benchmark_result; neuron.estimate estimates the time")
-
-
-def benchmark(kernel=None, **options) -> Any:
-    """The decorator of a kernel that is to be timed.
-
-    Args:
-        kernel: the function; None where options stand before it.
-        **options: of the vendor's, taken and ignored.
-    """
-    if kernel is None:
-        return lambda function: benchmark(function, **options)
-    return _Timed(getattr(kernel, "function", kernel), "neuronxcc")
-
-
-profile = benchmark
 __getattr__ = nothing_but("neuronxcc.nki", __all__)
 
 
@@ -65,7 +42,6 @@ _package = ModuleType("neuronxcc", "The simulator of kernels.neuron, under the v
 _package.nki = sys.modules[__name__]  # type: ignore[attr-defined]
 _package.__path__ = []
 GENERATIONS["neuronxcc"] = Generation(
-    "neuronxcc",
     Beta1Tile,
     {
         "neuronxcc": _package,

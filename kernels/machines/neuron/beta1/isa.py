@@ -39,7 +39,7 @@ SKIP = oob_mode.skip
 constants = _constants("neuronxcc.nki.isa.constants")
 globals().update(ENUMERATIONS)
 
-_CUT = {"data1", "data2", "operand1"}  # second operands that a mask cuts as well
+_CUT = {"data1", "data2", "operand1", "moving"}  # second operands that a mask cuts as well
 
 
 def _makes(
@@ -48,7 +48,9 @@ def _makes(
     shape: Callable[..., Any] | None = None,
     columns: int | None = None,
     loosens: bool = True,
+    cuts: bool = True,
     dtype=None,
+    buffer: str = SBUF,
     **defaults,
 ) -> Callable[..., Beta1Tile]:
     """An instruction as a function that makes the tile of its result; what else the vendor's takes
@@ -59,8 +61,9 @@ def _makes(
         operand: the argument that the tile is like, and that a mask cuts.
         shape: of the tile, from all arguments; by default that of the operand.
         columns: so many numbers for each partition of the operand instead.
-        loosens: whether what the mask leaves out of the result is anything.
-        dtype: of the tile, by default that of the operand.
+        loosens, cuts: whether what the mask leaves out of the result is anything, and whether it
+            leaves out any of the operands.
+        dtype, buffer: of the tile, by default the operand's and SBUF.
         defaults: of arguments, where beta 1 has others.
     """
     name = instruction.__name__.removeprefix("_")
@@ -78,9 +81,9 @@ def _makes(
             refuse(f"{name}: {error}")
         wanted = next(kind for kind in (dtype, usual, data.dtype) if kind is not None)
         size = data.shape if columns is None else (data.shape[0], columns)
-        tile = new(size if shape is None else shape(**every), wanted)
+        tile = new(size if shape is None else shape(**every), wanted, buffer)
         for cut in {operand} | _CUT & named.keys():
-            named[cut] = masked(name, named[cut], mask)
+            named[cut] = masked(name, named[cut], mask if cuts else None)
         instruction(tile, **named)
         if loosens:
             tiles.loosen(tile, mask)
@@ -107,6 +110,11 @@ def _gathered(
 ) -> tuple[int, ...]:
     valid = index.size // (index.shape[0] // 16) if num_valid_indices is None else num_valid_indices
     return src_buffer.shape[0], valid * num_elem_per_idx
+
+
+def _multiplied(stationary, moving, perf_mode, **others) -> tuple[int, int]:
+    double = perf_mode not in (None, "none", matmul_perf_mode.none)
+    return stationary.shape[-1], moving._elements // (2 if double else 1)
 
 
 def _tensor_copy(dst, src, engine=None) -> None:
@@ -157,6 +165,14 @@ _MADE: tuple[Any, ...] = (
         loosens=False,
     ),
     _writes(places.nc_stream_shuffle, "src", "dst", "shuffle_mask"),
+    _makes(
+        products.nc_matmul,
+        "stationary",
+        _multiplied,
+        cuts=False,
+        dtype=dtypes.float32,
+        buffer=PSUM,
+    ),
 )
 globals().update({function.__name__: function for function in _MADE})
 
@@ -196,37 +212,6 @@ def dma_copy(
     if skip and left_out is not None:  # where nothing is fetched, dst stays
         to = masked(what, to, left_out.reshape(to.shape))
     machine().copy(what, to, source)
-
-
-def nc_matmul(
-    stationary,
-    moving,
-    *,
-    is_transpose: bool = False,
-    tile_position=(),
-    tile_size=(),
-    mask=None,
-    perf_mode=None,
-    **options,
-) -> Beta1Tile:
-    """stationary [K, M] transposed times moving [K, N], in PSUM."""
-    what = "nc_matmul"
-    _tiles(what, stationary=stationary, moving=moving)
-    double = perf_mode not in (None, "none")
-    tile = new(
-        (stationary.shape[-1], moving._elements // (2 if double else 1)), dtypes.float32, PSUM
-    )
-    products.nc_matmul(
-        tile,
-        masked(what, stationary, None),
-        masked(what, moving, None),
-        is_transpose=is_transpose,
-        tile_position=tile_position,
-        tile_size=tile_size,
-        perf_mode=perf_mode if double else matmul_perf_mode.none,
-    )
-    tiles.loosen(tile, mask)
-    return tile
 
 
 def nc_transpose(data, *, mask=None, dtype=None, engine=None, **options) -> Beta1Tile:

@@ -44,7 +44,6 @@ from kernels.machines.neuron.memory import (
     is_undefined,
 )
 from kernels.machines.neuron.operations import (
-    BITS,
     FUNCTION,
     TABLE,
     MathOperation,
@@ -225,20 +224,7 @@ def store(dst, value, *, mask=None, **options) -> None:
         missing = int(np.count_nonzero(wanted & (seen == UNWRITTEN)))
         if missing:
             refuse(f"store reads {missing} elements of {value} that were never written")
-        again = int(np.count_nonzero(np.broadcast_to(taken._states() == WRITTEN, dst.shape)))
-        if again and dst._storage.stored:
-            core._in_order(
-                f"store writes {again} elements of {dst} a second time: which write comes last "
-                "is left to the DMA engines",
-                len(core.grid_programs) > 1 or core._raced(taken),
-            )
-    held, core.limits = core.limits, False  # a total that loop_reduce leaves is as it should be
-    try:
-        core.copy("store", taken, source, int(np.count_nonzero(wanted)))
-    finally:
-        core.limits = held
-    if held and core.loops:
-        core._watch("store", "", (source,), (taken,))
+    core.copy("store", taken, source, int(np.count_nonzero(wanted)))
 
 
 def _copied(operation, src, *, mask=None, dtype=None, **options) -> Beta1Tile:
@@ -341,14 +327,14 @@ def _is_number(value) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
-_ON_SCALAR = ("abs", "exp", "relu", "rsqrt", "sqrt", "square")
+_ON_SCALAR = ("abs", "exp", "rsqrt", "sqrt", "square")
 _PASSES = {"reciprocal": 8, "divide": 9}
 
 
 def _applied(
     operation: MathOperation, *operands, what: str = "", dtype=None, mask=None, **options
 ) -> Beta1Tile:
-    """A new tile: an operation of tiles and numbers, computed in float32 (or on bits)."""
+    """A new tile: an operation of tiles and numbers, computed in float32."""
     core, name = machine(), what or operation.name
     if len(operands) != operation.inputs:
         refuse(f"nl.{name} takes {operation.inputs} operands, here {len(operands)}")
@@ -362,13 +348,11 @@ def _applied(
         for operand in sources:
             _check(name, operand)
     result = new(_spread(name, sources), sources[0].dtype if dtype is None else dtype)
-    bits = operation.kind == BITS
 
     def apply(*values: np.ndarray) -> np.ndarray:
         left = iter(values)
-        number = (lambda o: o) if bits else np.float32
         return operation.function(
-            *[next(left) if isinstance(o, View) else number(o) for o in operands]
+            *[next(left) if isinstance(o, View) else np.float32(o) for o in operands]
         )
 
     inputs = len(sources)
@@ -385,7 +369,6 @@ def _applied(
         result,
         *sources,
         work=result._elements * inputs * passes,
-        raw=bits,
         shapes=False,
         across=False,
         detail=(operation.name, *[o for o in operands if not isinstance(o, View)]),
@@ -626,7 +609,7 @@ def _in_place(operation) -> Any:
 
 _SIGNS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide"}
 _SIGNS |= {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
-for _sign, _name in {**_SIGNS, "and": "bitwise_and", "neg": "negative"}.items():
+for _sign, _name in {**_SIGNS, "neg": "negative"}.items():
     _operation = globals()[_name]
     setattr(tiles.Operators, f"__{_sign}__", _method(_operation))
     if _sign in ("add", "sub", "mul", "truediv"):

@@ -6,7 +6,7 @@ it. The API is that of AWS's "Custom Operators API Reference Guide".
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +39,6 @@ class GpSimdParams:
         return np.random.default_rng(self.order).permutation(self.cores).tolist()
 
 
-@dataclass
-class _Compile:
-    """Stands for `interpret` while `lower` looks for what an operator runs."""
-
-    sources: list[Sequence[Path | str]] = field(default_factory=list)
-
-
 def call(
     sources: Sequence[Path | str],
     function: str,
@@ -61,11 +54,12 @@ def call(
         interpret: True runs it on one emulated core, with as much TCM as it asks for and
             unchecked: its arithmetic. GpSimdParams runs it on a simulated engine with
             all checks. False runs `on_device(*arrays)`, which is built with AWS's tools.
-            None takes the device where these are installed and GpSimdParams() elsewhere.
+            None takes the device where these are installed and GpSimdParams() elsewhere. A
+            list gets the sources, and nothing runs.
         on_device: a function of the arrays.
     """
-    if isinstance(interpret, _Compile):
-        interpret.sources.append(sources)
+    if isinstance(interpret, list):
+        interpret.append(sources)
         return None
     if interpret is None:
         interpret = GpSimdParams() if on_device is None or custom_op() is None else False
@@ -99,11 +93,11 @@ def lower(function: Callable[..., Any], *arguments, **options) -> str:
     Raises:
         GpSimdCompileError: where it does not compile.
     """
-    program = _Compile()
-    function(*arguments, interpret=program, **options)
-    if not program.sources:
+    programs: list[Sequence[Path | str]] = []
+    function(*arguments, interpret=programs, **options)
+    if not programs:
         raise GpSimdCompileError("no custom operator reached the compiler")
-    for sources in program.sources:
+    for sources in programs:
         compiler.check(sources)
     if custom_op() is None:
         return "by g++ against stub headers only: AWS's build is not installed"

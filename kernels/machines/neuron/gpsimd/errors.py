@@ -36,11 +36,8 @@ class GpSimdError(RuntimeError):
     """
 
     def __init__(self, finding: GpSimdFault) -> None:
-        super().__init__(str(finding))
+        super().__init__(finding)
         self.finding = finding
-
-    def __reduce__(self) -> tuple[type, tuple]:
-        return type(self), (self.finding,)
 
 
 class GpSimdCompileError(RuntimeError):

@@ -16,11 +16,10 @@ from kernels.machines.neuron.instructions.common import (
     number_or_column,
     on_gpsimd,
     tiles,
-    whole_dtypes,
 )
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import View
-from kernels.machines.neuron.operations import BITS, binary, reduced, reduction, resolve
+from kernels.machines.neuron.operations import binary, reduced, reduction, resolve
 
 
 def reduce_axes(what: str, data: View, axis) -> tuple[int, ...]:
@@ -52,9 +51,6 @@ def tensor_reduce(
     operation = reduction(what, op)
     axes = reduce_axes(what, data, axis)
     core = machine()
-    raw = operation.kind == BITS
-    if raw:
-        whole_dtypes(what, operation, dst, data)
     left = math.prod(n for a, n in enumerate(data.shape) if a and a not in axes)
     if core.limits and (dst._elements != left or dst.shape[0] != data.shape[0]):
         refuse(
@@ -75,7 +71,6 @@ def tensor_reduce(
         apply,
         dst,
         data,
-        raw=raw,
         work=n / 2 if half else n,
         shapes=False,
         chosen=(data,) if passes_on else (),
@@ -87,20 +82,19 @@ def tensor_partition_reduce(dst, op, data, name=None) -> None:
     what = "tensor_partition_reduce"
     tiles(what, dst=dst, data=data)
     operation = resolve(what, op)
-    accepted = ("add", "maximum", "bitwise_and")
+    accepted = ("add", "maximum")
     if operation.name not in accepted:
         refuse(f"{what}: {operation!r}; accepted: {', '.join(accepted)}")
     core = machine()
     if core.limits and (dst.shape[0] != 1 or dst._elements != data._elements):
         refuse(f"{what}: dst {dst}; accepted: 1 partition of {data._elements} elements")
-    raw = operation.kind == BITS
 
     def apply(values: np.ndarray) -> np.ndarray:
         ufunc = operation.function
         assert isinstance(ufunc, np.ufunc)
         return ufunc.reduce(values.reshape(values.shape[0], -1), axis=0).reshape(dst.shape)
 
-    on_gpsimd(what, apply, dst, data, raw=raw, shapes=False)
+    on_gpsimd(what, apply, dst, data, shapes=False)
 
 
 def tensor_tensor_scan(

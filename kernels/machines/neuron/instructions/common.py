@@ -9,7 +9,7 @@ from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import refuse
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import PSUM, View
-from kernels.machines.neuron.operations import MathOperation, resolve
+from kernels.machines.neuron.operations import resolve
 from kernels.machines.neuron.tensors import Beyond
 
 GPSIMD_START = 150  # cycles of a GpSimd program's start (nki.isa.iota, affine_select)
@@ -114,16 +114,6 @@ def needs(what: str, generation: int) -> None:
             f"{what} needs NeuronCore-v{generation} ({chips}); {core.chip.name} has "
             f"NeuronCore-v{core.chip.generation}"
         )
-
-
-def whole_dtypes(what: str, operation: MathOperation, *operands: View) -> None:
-    """Operations on bits take whole numbers only."""
-    for operand in operands:
-        if machine().limits and not dtypes.is_integer(operand.dtype):
-            refuse(
-                f"{what}: {operation!r} works on bits, and {operand} is "
-                f"{dtypes.name(operand.dtype)}; accepted: whole numbers"
-            )
 
 
 def halves(*operands: View) -> bool:

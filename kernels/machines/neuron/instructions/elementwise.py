@@ -24,13 +24,11 @@ from kernels.machines.neuron.instructions.common import (
     packed_in_row,
     reduce_last,
     tiles,
-    whole_dtypes,
 )
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import ON_CHIP, PSUM, SBUF, WRITTEN, View
 from kernels.machines.neuron.operations import (
     ARITHMETIC,
-    BITS,
     TABLE,
     MathOperation,
     activation_function,
@@ -173,11 +171,6 @@ def tensor_tensor(
     n = dst._elements
     sums = operation.name if operation.reduces and _same(dst, data1, data2) else ""
     operands = (dst, data1, data2)
-    if operation.kind == BITS:
-        whole_dtypes(what, operation, *operands)
-        where = on(what, engine, "Vector")
-        core.compute(where, what, operation.function, *operands, raw=True, op=sums)
-        return
     integers = all(o.dtype in (dtypes.int32, dtypes.uint32) for o in operands)
     psum = PSUM in (dst.buffer, data1.buffer, data2.buffer)
     if integers and not psum and engine in (None, UNKNOWN, GPSIMD):
@@ -265,25 +258,19 @@ def _in_steps(
     tiles(what, dst=dst, data=data)
     operations = [resolve(what, op) for op, _, _ in steps]
     for operation in operations:
-        if operation.kind not in (ARITHMETIC, BITS):
+        if operation.kind != ARITHMETIC:
             refuse(
                 f"{what}: {operation!r} is a function of the Scalar engine; write nisa.activation"
             )
-    bits = {operation.kind == BITS for operation in operations}
-    if len(bits) > 1:
-        refuse(f"{what}: {operations[0]!r} and {operations[1]!r}; both work on bits, or none")
     core = machine()
-    raw = True in bits
     columns = []
     for (_, operand, _), operation in zip(steps, operations):
-        if operation.inputs == 2 and is_column(what, "operand", operand, not raw):
+        if operation.inputs == 2 and is_column(what, "operand", operand, True):
             columns.append(operand)
         elif operation.inputs == 2:
             constant(what, "operand", operand)
         elif operand not in (None, 0, 0.0):
             refuse(f"{what}: {operation!r} takes 1 operands, and operand is {operand!r}")
-    if raw:
-        whole_dtypes(what, operations[0], dst, data, *columns)
 
     def apply(values: np.ndarray, *column: np.ndarray) -> np.ndarray:
         vectors = iter(column)
@@ -291,16 +278,11 @@ def _in_steps(
             if operation.inputs == 1:
                 values = operation.function(values)
                 continue
-            if isinstance(operand, View):
-                other: Any = next(vectors)
-            else:
-                other = np.asarray(operand).astype(values.dtype) if raw else np.float32(operand)
+            other: Any = next(vectors) if isinstance(operand, View) else np.float32(operand)
             values = operation.function(*((other, values) if reverse else (values, other)))
         return values
 
-    if raw:
-        where = on(what, engine, "Vector")
-    elif any(operation.name == "rsqrt" for operation in operations) and engine != VECTOR:
+    if any(operation.name == "rsqrt" for operation in operations) and engine != VECTOR:
         where = on(what, engine, "GpSimd", "Vector")
     else:
         where = on(what, engine, "Vector", "Scalar", "GpSimd")
@@ -324,12 +306,11 @@ def _in_steps(
         dst,
         data,
         columns=columns,
-        raw=raw,
         work=data._elements,
         fast=fast,
         op=sums,
         # beta 1's compiler selects the best engine
-        either=core.beta1 and engine in (None, UNKNOWN) and where == "Vector" and not raw,
+        either=core.beta1 and engine in (None, UNKNOWN) and where == "Vector",
     )
 
 
@@ -348,9 +329,6 @@ def scalar_tensor_tensor(
     what = "scalar_tensor_tensor"
     tiles(what, dst=dst, data=data, operand1=operand1)
     first, second = binary(what, op0), binary(what, op1)
-    for operation in (first, second):
-        if operation.kind == BITS:
-            refuse(f"{what}: {operation!r} works on bits; accepted: arithmetic")
     not_both_in_psum(what, data, operand1)
     columns, number = number_or_column(what, "operand0", operand0)
 

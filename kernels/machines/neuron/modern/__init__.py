@@ -28,7 +28,6 @@ __getattr__ = nothing_but("nki", __all__)
 
 
 GENERATIONS["nki"] = Generation(
-    "nki",
     Tensor,
     {
         "nki": sys.modules[__name__],

@@ -5,7 +5,6 @@ What is made of several instructions, such as nl.softmax, is left to kernels.
 """
 
 import builtins
-import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +21,7 @@ from kernels.machines.neuron.instructions.common import VECTOR, tiles
 from kernels.machines.neuron.instructions.tensor_engine import spread
 from kernels.machines.neuron.machine import is_sampled, machine
 from kernels.machines.neuron.memory import HBM, PSUM, READ, SBUF, SHARED_HBM
-from kernels.machines.neuron.operations import BITS, FUNCTION, TABLE, MathOperation, TileFunction
+from kernels.machines.neuron.operations import FUNCTION, TABLE, MathOperation, TileFunction
 from kernels.machines.neuron.sizes import TileSize
 from kernels.machines.neuron.tensors import Register, Span, Tensor
 
@@ -172,7 +171,7 @@ def _binary(operation: MathOperation, x, y, dtype=None) -> Tensor:
         x, y = (other, largest) if reverse else (largest, other)
         elementwise.tensor_tensor(tile, x, y, operation, what=operation.name)
         return tile
-    if pair and other.dtype != np.float32 and operation.kind != BITS:
+    if pair and other.dtype != np.float32:
         other = _unary(TABLE["copy"], other, dtypes.float32)
     elementwise.tensor_scalar(tile, largest, operation, other, reverse, what=operation.name)
     return tile
@@ -240,22 +239,9 @@ def fori_loop(lower, upper, body_fun: Callable[[Register], Any], step: int = 1) 
         body_fun(Register(number))
 
 
-def while_loop(init: Register, body_fun: Callable[[Register], Register]) -> None:
-    """body_fun while the register that it returns is not zero."""
-    register = init
-    while register.number():
-        register = body_fun(Register(register.number()))
-
-
 def device_print(print_prefix: str, tensor) -> None:
     """Print a tile, while simulating."""
     print(print_prefix, tensor._values() if isinstance(tensor, Tensor) else tensor)
-
-
-@contextlib.contextmanager
-def no_reorder() -> Iterator[None]:
-    """Instructions in program order, which the simulator always keeps."""
-    yield
 
 
 _OPERATIONS = {

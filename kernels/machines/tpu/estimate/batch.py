@@ -78,23 +78,9 @@ def estimate(
         return estimate_program(program, timeout=timeout, budget=budget, large=large)
 
 
-def estimate_program(
-    program: ExportedProgram,
-    *,
-    timeout: float = pool.TIMEOUT,
-    budget: float = BUDGET,
-    large: bool = False,
-) -> Estimate:
-    """Estimate an exported program.
-
-    Args:
-        program: as kernels.tpu.export makes it.
-        timeout, budget, large: as of estimate.
-
-    Raises:
-        TpuCompileError: where the compiler refuses it.
-    """
-    [answer] = estimate_all([program], timeout=timeout, budget=budget, large=large)
+def estimate_program(program: ExportedProgram, **options: Any) -> Estimate:
+    """Estimate one exported program; options as of estimate_all. Raises TpuCompileError."""
+    [answer] = estimate_all([program], **options)
     if isinstance(answer, TpuCompileError):
         raise answer
     return answer

@@ -361,7 +361,7 @@ class Cost:
         model, method = self._computes(instruction, kind)
         windows = instruction.iterations / (self.chip.tensor_cores if instruction.shared else 1)
         both = max if method == OWN else together
-        rounds = windows if instruction.windowed else 0
+        rounds = windows if libtpu.bounds(instruction.config) else 0
         cycles = self._side_by_side(floor, model, instruction, rounds, both)
         cycles += self._start(instruction, floor)
         bound = LATENCY if kind == "relayout" else COMPUTE  # it computes nothing

@@ -53,7 +53,6 @@ class KernelProfile:
     schedule: KernelSchedule | None
     cycles: float | None = None
     method: str = ""
-    uneven: bool = False
 
     @property
     def steps(self) -> int:
@@ -270,7 +269,6 @@ class Profile:
             if reasons:
                 refused[id(kernel)] = reasons[0]
                 continue
-            kernel.uneven = cut.uneven
             kernel.cycles, kernel.method = float(cycles[-1]), "static profile of the whole grid"
             if cut.rounds:
                 short, long = cycles
