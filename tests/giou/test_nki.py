@@ -1,4 +1,4 @@
-"""GIOU in both generations of NKI: any size, degenerate boxes, both engines, and how fast."""
+"""GIOU in both generations of NKI: degenerate boxes, both engines, and how fast."""
 
 import time
 
@@ -12,26 +12,14 @@ from kernels import neuron, optional
 from kernels.giou import giou, neuronxcc, nki
 from kernels.machines.neuron import InterpretParams, vendor
 from kernels.proof.catalog import OPERATORS
+from kernels.proof.workload import Workload
 
 WORKLOADS = OPERATORS["giou"].workloads
 GENERATIONS = ("nki", "neuronxcc")
 
 
 def boxes(b, n, values="normal", seed=0):
-    from kernels.proof.workload import Workload
-
     return WORKLOADS.arguments(Workload("test", {"b": b, "n": n}, values=values), seed)
-
-
-@pytest.mark.parametrize("name", GENERATIONS)
-@given(
-    b=st.sampled_from([1, 2, 31, 127, 128, 129, 257]),
-    n=st.sampled_from([1, 3, 101, 511, 512, 513, 1025]),
-    values=st.sampled_from(["normal", "degenerate", "wide", "far"]),
-)
-def test_any_size(name, b, n, values):
-    preds, targets = boxes(b, n, values, seed=b * n)
-    assert_right("giou", giou(preds, targets, implementation=name), preds, targets)
 
 
 @pytest.mark.parametrize("scalar_engine", [False, True])
