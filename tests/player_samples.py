@@ -16,13 +16,26 @@ from kernels.attention import AttentionBlocks, attention
 from kernels.giou.nki import giou_kernel
 from kernels.machines.pallas import calls
 from kernels.matmul import BlockSizes, block_sparse_matmul, matmul
+from kernels.vector import add_vectors, iota
 
+ADD = functools.partial(add_vectors, implementation="triton")
 STEPS = {(128, 128, 128): 741, (256, 256, 256): 955, (512, 1024, 512): 4400}  # block → cycles
 
 
 def blocked(*block, m=1024, k=1024, n=1024):
     x, y = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((m, k), (k, n)))
     return calls(functools.partial(matmul, block=BlockSizes(*block)), x, y)[0]
+
+
+@functools.cache
+def kinds():
+    """A call of each kind that is drawn in another way."""
+    return {
+        "four": blocked(512, 1024, 512),
+        "vmapped": calls(jax.vmap(matmul), *[jax.ShapeDtypeStruct((3, 64, 64), "float32")] * 2)[0],
+        "smem": calls(lambda: iota(8))[0],
+        "gpu": calls(ADD, *[jax.ShapeDtypeStruct((8,), jnp.int32)] * 2)[0],
+    }
 
 
 def sparse():

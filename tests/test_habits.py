@@ -54,13 +54,8 @@ def test_a_notebook_is_stored_whole_without_outputs_and_in_step_with_its_text(pa
         assert not cell.outputs, f"code cell {number} has outputs: make format"
         assert cell.execution_count is None, f"code cell {number} has a count: make format"
     text = jupytext.read(path.parent / "text" / f"{path.stem}.md", fmt="md:myst")
-    in_text, stored = (
-        [
-            (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", []))
-            for cell in form.cells
-        ]
-        for form in (text, notebook)
-    )
+    held = lambda cell: (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", []))
+    in_text, stored = ([*map(held, form.cells)] for form in (text, notebook))
     assert in_text == stored, "make format brings them in step"
 
 
@@ -100,16 +95,12 @@ BOOK = [ROOT / "CHANGELOG.md", ROOT / "README.md", *sorted((ROOT / "book").glob(
 PROSE = [*BOOK, *TEXTS, ROOT / ".ci/run"]
 
 
-@pytest.mark.parametrize("path", PROSE, ids=lambda path: path.stem)
-def test_no_chapter_is_called_by_a_number(path):
-    assert not bare_numbers(path.read_text(encoding="utf-8")), "link it, by its title"
-
-
-def test_a_number_is_found():
-    assert bare_numbers("See [chapter 7](x.ipynb), or Chapters 3 and 4.") == [
-        "chapter 7",
-        "Chapters 3",
-    ]
+def test_no_chapter_is_called_by_a_number():
+    texts = {path.name: path.read_text(encoding="utf-8") for path in PROSE}
+    numbered = {name: bare for name, text in texts.items() if (bare := bare_numbers(text))}
+    assert not numbered, "link it, by its title"
+    planted = bare_numbers("See [chapter 7](x.ipynb), or Chapters 3 and 4.")
+    assert planted == ["chapter 7", "Chapters 3"]
     assert not bare_numbers("`chapter 7` and\n```\nchapter 8\n```\nthe next chapter")
 
 
@@ -137,9 +128,6 @@ def missing(text):
 def test_what_a_page_names_exists():
     for path in (*BOOK, ROOT / "CONTRIBUTING.md", ROOT / "Makefile"):
         assert not [*missing(path.read_text(encoding="utf-8"))], path
-
-
-def test_a_stale_name_is_found():
     stale = ["tests/exercises/wrong_CHAPTER.py", "kernels.exercises.nobody", "kernels.bench"]
     assert [*missing("`{}`, `{}`, `{}`".format(*stale))] == stale
     assert not [*missing("`kernels.bench` is `kernels.stopwatch`")]

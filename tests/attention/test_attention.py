@@ -186,56 +186,39 @@ def test_the_ladder_sees_a_planted_fault(name, monkeypatch):
     assert check.status == ("failed" if says else "passed") and check.message.startswith(says)
 
 
-ONE = np.ones((1, 2, 8, 4), np.float32)
+ONE, FLASH = np.ones((1, 2, 8, 4), np.float32), {"implementation": "jax_flash"}
 
 
 @pytest.mark.parametrize(
-    ("q", "k", "v", "options", "says"),
+    ("change", "says"),
     [
-        (ONE[0], ONE, ONE, {}, r"q.shape is \(2, 8, 4\); accepted: 4 dimensions"),
-        (ONE, ONE[:, :, :0], ONE, {}, "k.shape.*dimensions of at least 1"),
-        (ONE, ONE[:, :1], ONE, {}, r"v.shape\[1\] \(heads\) is 2; accepted: 1"),
-        (ONE, *[ONE[:, [0, 0, 0]]] * 2, {}, r"k.shape\[1\] \(heads\) is 3; accepted: a divisor"),
-        (
-            ONE,
-            *[ONE[:, :1]] * 2,
-            {"implementation": "jax_flash"},
-            '2, as q has, for "jax_flash"; x',
-        ),
-        (ONE, ONE, ONE, {"window": (1, -1)}, r"window is \(1, -1\); accepted: None, a whole"),
-        (
-            ONE,
-            ONE,
-            ONE,
-            {"window": 1, "implementation": "torch"},
-            "xla, .* pallas, jax_splash, .* do",
-        ),
-        (ONE, ONE, ONE, {"soft_cap": 0}, "soft_cap is 0; accepted: a number above 0"),
-        (
-            ONE,
-            ONE,
-            ONE,
-            {"soft_cap": 9.0, "implementation": "sdpa"},
-            '"sdpa" takes none: xla, xla_s',
-        ),
-        (ONE, ONE, ONE[..., :3], {}, r"v.shape\[3\] \(head_dim\) is 3; accepted: 4"),
-        (ONE, ONE, np.ones((2, 2, 8, 4), np.float32), {}, r"v.shape\[0\] \(batch\) is 2"),
-        (ONE, ONE, ONE[:, :, :3], {}, r"v.shape\[2\] \(keys\) is 3; accepted: 8"),
-        (ONE, ONE.astype(ml_dtypes.bfloat16), ONE, {}, "k.dtype is bfloat16; accepted: float32"),
-        (ONE.astype(np.int32), ONE, ONE, {}, "q.dtype is 'int32'"),
-        (ONE.astype(np.float64), ONE, ONE, {}, "q.dtype is 'float64'"),
-        (*[np.ones((1, 1, 2, 257), "f4")] * 3, {}, r"head_dim\) is 257; accepted: at most 256"),
-        (ONE, ONE, ONE, {"scale": float("nan")}, "scale is nan"),
-        (ONE, ONE, ONE, {"scale": "1"}, "scale is '1'"),
-        (ONE, ONE, ONE, {"causal": "yes"}, "causal is 'yes'"),
-        (ONE, ONE, ONE, {"implementation": "cudnn"}, "accepted: xla, xla_sliced, sdpa, pallas"),
-        (ONE, ONE, ONE, {"implementation": "xla", "block": SMALL}, "block is 128/128×128/2"),
-        (ONE, ONE, ONE, {"block": (128, 128)}, r"block is \(128, 128\); accepted: None or Att"),
+        (dict(q=ONE[0]), r"q.shape is \(2, 8, 4\); accepted: 4 dimensions"),
+        (dict(k=ONE[:, :, :0]), "k.shape.*dimensions of at least 1"),
+        (dict(k=ONE[:, :1]), r"v.shape\[1\] \(heads\) is 2; accepted: 1"),
+        (dict.fromkeys("kv", ONE[:, [0] * 3]), r"k.shape\[1\] \(heads\) is 3; accepted: a divisor"),
+        (dict.fromkeys("kv", ONE[:, :1]) | FLASH, '2, as q has, for "jax_flash"; x'),
+        (dict(window=(1, -1)), r"window is \(1, -1\); accepted: None, a whole"),
+        (dict(window=1, implementation="torch"), "xla, .* pallas, jax_splash, .* do"),
+        (dict(soft_cap=0), "soft_cap is 0; accepted: a number above 0"),
+        (dict(soft_cap=9.0, implementation="sdpa"), '"sdpa" takes none: xla, xla_s'),
+        (dict(v=ONE[..., :3]), r"v.shape\[3\] \(head_dim\) is 3; accepted: 4"),
+        (dict(v=np.ones((2, 2, 8, 4), "f4")), r"v.shape\[0\] \(batch\) is 2"),
+        (dict(v=ONE[:, :, :3]), r"v.shape\[2\] \(keys\) is 3; accepted: 8"),
+        (dict(k=ONE.astype(ml_dtypes.bfloat16)), "k.dtype is bfloat16; accepted: float32"),
+        (dict(q=ONE.astype(np.int32)), "q.dtype is 'int32'"),
+        (dict(q=ONE.astype(np.float64)), "q.dtype is 'float64'"),
+        (dict.fromkeys("qkv", np.ones((1, 1, 2, 257), "f4")), "is 257; accepted: at most 256"),
+        (dict(scale=float("nan")), "scale is nan"),
+        (dict(scale="1"), "scale is '1'"),
+        (dict(causal="yes"), "causal is 'yes'"),
+        (dict(implementation="cudnn"), "accepted: xla, xla_sliced, sdpa, pallas"),
+        (dict(implementation="xla", block=SMALL), "block is 128/128×128/2"),
+        (dict(block=(128, 128)), r"block is \(128, 128\); accepted: None or Att"),
     ],
 )
-def test_refuses_before_anything_runs(q, k, v, options, says):
+def test_refuses_before_anything_runs(change, says):
     with pytest.raises(ValueError, match=says):
-        attention(q, k, v, **options)
+        attention(**dict.fromkeys("qkv", ONE) | change)
 
 
 @pytest.mark.parametrize("implementation", ["jax_flash", "jax_splash", "tokamax"])
@@ -302,19 +285,13 @@ def test_without_tokamax_it_claims_nothing_and_says_what_to_install():
 
 
 class TestAttentionBlocks:
-    @pytest.mark.parametrize(
-        "sizes", [(0, 1, 1, 1), (1, -1, 1, 1), (1, 1, 1.5, 1), (1, 1, 1, True)]
-    )
-    def test_refuses_what_is_no_size(self, sizes):
-        with pytest.raises(ValueError, match="whole number"):
-            AttentionBlocks(*sizes)
-
-    def test_refuses_what_no_register_tiles(self):
+    def test_refuses_what_is_no_size_no_tile_or_does_not_fit(self):
+        for sizes in ((0, 1, 1, 1), (1, -1, 1, 1), (1, 1, 1.5, 1), (1, 1, 1, True)):
+            with pytest.raises(ValueError, match="whole number"):
+                AttentionBlocks(*sizes)
         for name in ("tokens", "tq", "tk"):
             with pytest.raises(ValueError, match=f"block.{name} is 100; accepted: a multiple of"):
                 AttentionBlocks(**{name: 100}).fitted(300, 300, 4)
-
-    def test_refuses_what_does_not_fit_with_the_arithmetic(self):
         with pytest.raises(ValueError, match=r"program holds .* MiB: 16 heads .* at most 76 MiB"):
             plan(8192, 8192, 16, 128, np.float32, block=AttentionBlocks(4096, 256, 128, 16))
 
@@ -402,11 +379,9 @@ class TestBlockSparse:
             (np.eye(3, dtype=bool)[[0, 1, 1]] & [1, 0, 1] > 0, r"mask\[1\] is empty"),
         ],
     )
-    def test_refuses_other_masks(self, mask, says):
+    def test_refuses_other_masks_and_what_attention_refuses(self, mask, says):
         q, k, v = operands(1, 1, 300, 300, 8)
         with pytest.raises(ValueError, match=says):
             block_sparse_attention(q, k, v, mask, block=SMALL)
-
-    def test_refuses_what_attention_refuses(self):
         with pytest.raises(ValueError, match="scale is inf"):
-            block_sparse_attention(ONE, ONE, ONE, np.ones((1, 1), bool), scale=float("inf"))
+            block_sparse_attention(q, k, v, mask, block=SMALL, scale=float("inf"))

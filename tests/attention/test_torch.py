@@ -16,9 +16,16 @@ from kernels.attention.torch import attention, merge_heads, split_heads, vit_att
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("causal", [False, True], ids=["whole", "causal"])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+# The ladder has each on all arguments: here pairs of shape, dtype and causal cross to tensors.
+@pytest.mark.parametrize(
+    ("shape", "dtype", "causal"),
+    [
+        *((shape, dtype, place % 2 > 0) for dtype in DTYPES for place, shape in enumerate(SHAPES)),
+        (SHAPES[1], "float32", False),
+        (SHAPES[2], "bfloat16", True),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("implementation", ["torch_sdpa", "pallas"])
 def test_attention(implementation, shape, dtype, causal):
     function = functools.partial(attention, implementation=implementation, causal=causal)
@@ -184,19 +191,13 @@ def test_no_other_kernel_answers_for_one_that_takes_no_tensors(implementation):
         ((Q[0], Q, Q), {}, r"q.shape is \(3, 8, 16\); accepted: 4 dimensions"),
         ((Q[:0], Q, Q), {}, "dimensions of at least 1"),
         ((Q, Q[:1], Q), {}, r"k.shape\[0\] \(batch\) is 1; accepted: 2, as q has it"),
-        ((Q, Q, Q[:, :2].contiguous()), {}, r"v.shape\[1\] \(heads\) is 2; accepted: 3, as q"),
-        ((Q, Q[..., :8].contiguous(), Q), {}, r"k.shape\[3\] \(head_dim\) is 8"),
-        ((Q, Q, Q[:, :, :5].contiguous()), {}, r"v.shape\[2\] \(keys\) is 5; accepted: 8"),
         ((Q.int(), Q.int(), Q.int()), {}, "q.dtype is 'torch.int32'; accepted: torch.float32"),
         ((Q, Q.bfloat16(), Q), {}, "k.dtype is torch.bfloat16; accepted: torch.float32"),
-        ((Q, Q, Q.double()), {}, "v.dtype is 'torch.float64'"),
         ((Q, Q.to("meta"), Q), {}, "k.device is 'meta'; accepted: cpu, xla, jax"),
         ((Q, Q.to("meta"), Q), {"implementation": "torch"}, "k.device is meta; accepted: cpu"),
         ((Q.swapaxes(1, 2),) * 3, {}, r"q.stride\(\) is .*; accepted: a contiguous tensor"),
-        ((Q, Q, Q), {"scale": float("nan")}, "scale is nan; accepted: None or a finite"),
         ((Q, Q, Q), {"causal": "yes"}, "causal is 'yes'"),
         ((Q, Q, Q), {"interpret": False}, "interpret is False; accepted: None or True"),
-        ((torch.zeros(1, 1, 2, 512),) * 3, {}, "at most 256"),
     ],
 )
 def test_attention_refuses(arguments, options, words):
@@ -208,8 +209,6 @@ def test_attention_refuses(arguments, options, words):
     ("qkv", "heads", "options", "words"),
     [
         (torch.zeros(2, 8, 144), 5, {}, r"qkv.shape\[2\] is 144; accepted: a multiple of 3 × 5"),
-        (torch.zeros(1, 2, 3 * 257), 1, {}, "at most 3 × 1 × 256"),
-        (torch.zeros(2, 8, 144), 0, {}, "num_heads is 0; accepted: a whole number"),
         (torch.zeros(2, 8, 144), 3, {"implementation": "xla"}, "accepted: pallas, unpacked"),
         (torch.zeros(8, 144), 3, {}, "accepted: 3 dimensions"),
         (torch.zeros(2, 8, 144, dtype=torch.int64), 3, {}, "qkv.dtype is 'torch.int64'"),
@@ -232,15 +231,16 @@ def test_other_strides_are_fine_where_torch_does_the_work():
         torch.testing.assert_close(attention(*views, **options), attention(q, k, v, **options))
 
 
-@pytest.mark.parametrize("missing", ["torch", "timm"])
-def test_a_missing_package_is_named(missing):
+def test_a_missing_package_is_named():
     code = (
         "import importlib.util as u; find = u.find_spec\n"
-        f"u.find_spec = lambda name, *a: None if name == {missing!r} else find(name, *a)\n"
         "from kernels.machines.optional import MissingPackage\n"
-        "try: import kernels.attention.vit\n"
-        "except MissingPackage as error: print(error)"
+        "for missing in ('torch', 'timm'):\n"
+        "    u.find_spec = lambda name, *a: None if name == missing else find(name, *a)\n"
+        "    try: import kernels.attention.vit\n"
+        "    except MissingPackage as error: print(error)"
     )
     done = python("-c", code)
-    assert f"{missing} is needed for" in done.stdout, done.stderr
-    assert "pip install -c constraints.txt -e '.[torch]'" in done.stdout
+    for missing in ("torch", "timm"):
+        assert f"{missing} is needed for" in done.stdout, done.stderr
+    assert done.stdout.count("pip install -c constraints.txt -e '.[torch]'") == 2

@@ -1,5 +1,6 @@
 """Players answer keys and mouse, and count in the browser what kernels.pallas counts in Python."""
 
+import contextlib
 import itertools
 import re
 from pathlib import Path
@@ -9,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import pallas as pl
+from pallas_samples import copy
 from player_samples import blocked, bundles, causal, choices, on_neuron, sparse
 
-from kernels import checks, neuron, pictures, tpu
+from kernels import neuron, pictures, tpu
 from kernels.machines.pallas import calls
 from kernels.matmul.nki import matmul_kernel
 
@@ -68,15 +70,8 @@ def test_keys_buttons_and_slider_go_the_same_ways(played):
     page = played(pictures.play(CALL))
     last = len(CALL.programs)
     page.locator(".kernel-stage").focus()
-    for key, place in (
-        ("ArrowRight", 2),
-        ("ArrowRight", 3),
-        ("ArrowLeft", 2),
-        ("End", last),
-        ("ArrowRight", last),
-        ("Home", 1),
-        ("ArrowLeft", 1),
-    ):
+    keys = "ArrowRight", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home", "ArrowLeft"
+    for key, place in zip(keys, (2, 3, 2, last, last, 1, 1)):
         page.keyboard.press(key)
         assert said(page).startswith(f"Program {place} of {last},")
     for name, place in (("Next", 2), ("Last", last), ("Previous", last - 1), ("First", 1)):
@@ -104,19 +99,17 @@ def test_space_plays_and_stops(played):
     assert said(page) == before
 
 
-@pytest.mark.parametrize(
-    "block", [(128, 256, 640), (64, 512, 640), (384, 128, 256), (256, 384, 512)]
-)
-def test_changed_blocks_move_what_python_counts(played, block):
+def test_changed_blocks_move_what_python_counts(played):
     page = played(pictures.play(CALL))
-    for name, size in zip("isj", block):
-        change(page, f"block of {name}", size)
-    want = blocked(*block, **SIZES)
-    counts = [int(page.get_by_label(f"blocks along {name}").input_value()) for name in "ijs"]
-    assert tuple(counts) == want.grid
-    assert [all for _, all in totals(page)] == [operand.traffic for operand in want.operands]
-    page.get_by_role("button", name="Back to the kernel's own blocks").click()
-    assert [all for _, all in totals(page)] == [operand.traffic for operand in CALL.operands]
+    for block in ((128, 256, 640), (64, 512, 640), (384, 128, 256), (256, 384, 512)):
+        for name, size in zip("isj", block):
+            change(page, f"block of {name}", size)
+        want = blocked(*block, **SIZES)
+        counts = [int(page.get_by_label(f"blocks along {name}").input_value()) for name in "ijs"]
+        assert tuple(counts) == want.grid
+        assert [all for _, all in totals(page)] == [operand.traffic for operand in want.operands]
+        page.get_by_role("button", name="Back to the kernel's own blocks").click()
+        assert [all for _, all in totals(page)] == [operand.traffic for operand in CALL.operands]
 
 
 def test_a_changed_grid_changes_the_blocks(played):
@@ -136,18 +129,18 @@ def remarks(page):
     return page.locator(".kernel-remarks").text_content()
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations("ijs"))[1:])
-def test_the_order_of_the_loops_decides_what_is_kept(played, order):
+def test_the_order_of_the_loops_decides_what_is_kept(played):
     page = played(pictures.play(CALL))
     now = list("ijs")
-    for place, name in enumerate(order):  # bring each to its place, one step outwards at a time
-        while now.index(name) > place:
-            page.get_by_role("button", name=f"Move the loop over {name} one outwards").click()
-            at = now.index(name)
-            now[at - 1], now[at] = now[at], now[at - 1]
-    want = [swapped_traffic(operand, order) for operand in CALL.operands]
-    assert [all for _, all in totals(page)] == want
-    assert ("z leaves" in remarks(page)) == (order[2] != "s")
+    for order in list(itertools.permutations("ijs"))[1:]:
+        for place, name in enumerate(order):  # bring each to its place, one step outwards at a time
+            while now.index(name) > place:
+                page.get_by_role("button", name=f"Move the loop over {name} one outwards").click()
+                at = now.index(name)
+                now[at - 1], now[at] = now[at], now[at - 1]
+        want = [swapped_traffic(operand, order) for operand in CALL.operands]
+        assert [all for _, all in totals(page)] == want, order
+        assert ("z leaves" in remarks(page)) == (order[2] != "s")
 
 
 def swapped_traffic(operand, order):
@@ -170,15 +163,12 @@ def test_a_dimension_that_no_loop_cuts_can_be_left_in_part(played):
         o_ref[...] = x_ref[:8, :128]
 
     def function(block):
-        x = jax.ShapeDtypeStruct((256, 512), jnp.float32)
-        call = lambda x: pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct((32, 128), jnp.float32),
-            grid=(4,),
-            in_specs=[pl.BlockSpec((64, block), lambda i: (i, 0))],
-            out_specs=pl.BlockSpec((8, 128), lambda i: (i, 0)),
-        )(x)
-        return calls(call, x)[0]
+        in_specs, out_specs = (
+            pl.BlockSpec(sizes, lambda i: (i, 0)) for sizes in ((64, block), (8, 128))
+        )
+        x, out = (jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256, 512), (32, 128)))
+        specs = {"grid": (4,), "in_specs": [in_specs], "out_specs": out_specs}
+        return calls(pl.pallas_call(kernel, out_shape=out, **specs), x)[0]
 
     page = played(pictures.play(function(512)))
     page.get_by_text("Dimensions that no loop cuts").click()
@@ -187,68 +177,45 @@ def test_a_dimension_that_no_loop_cuts_can_be_left_in_part(played):
     assert [all for _, all in totals(page)] == [o.traffic for o in function(256).operands]
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "1.5", "", str(M + 1)])
-def test_a_size_that_cannot_be_is_refused_in_words(played, value):
+def test_a_size_that_cannot_be_is_refused_in_words(played):
     page = played(pictures.play(CALL))
-    before = totals(page)
-    change(page, "block of i", value)
-    told = f"block of i is {value or 'empty'}; accepted: a whole number from 1 to {M}"
-    assert told in remarks(page)
-    assert page.get_by_label("block of i").get_attribute("aria-invalid") == "true"
-    assert totals(page) == before
-    change(page, "block of i", 64)
-    assert told not in remarks(page)
-
-
-@pytest.mark.parametrize(("size", "refused"), [(64, True), (128, False), (320, True), (640, False)])
-def test_what_a_tpu_cannot_tile_is_what_lowering_refuses(played, size, refused):
-    page = played(pictures.play(CALL))
-    change(page, "block of j", size)
-    assert ("A TPU cannot tile y: " in remarks(page)) == refused
-
-    def kernel(y_ref, z_ref):
-        z_ref[...] = y_ref[...]
-
-    def columns(y):
-        block = pl.BlockSpec((256, size), lambda j: (0, j))
-        return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct((256, N), jnp.float32),
-            grid=(-(-N // size),),
-            in_specs=[block],
-            out_specs=block,
-        )(y)
-
-    try:
-        tpu.lower(columns, jax.ShapeDtypeStruct((256, N), jnp.float32))
-    except ValueError as error:
-        assert refused, checks.brief(error)
-    else:
-        assert not refused
-
-
-def test_too_many_programs_are_refused(played):
-    page = played(pictures.play(CALL))
+    for value in ("0", "-1", "1.5", "", str(M + 1)):
+        before = totals(page)
+        change(page, "block of i", value)
+        told = f"block of i is {value or 'empty'}; accepted: a whole number from 1 to {M}"
+        assert told in remarks(page)
+        assert page.get_by_label("block of i").get_attribute("aria-invalid") == "true"
+        assert totals(page) == before
+        change(page, "block of i", 64)
+        assert told not in remarks(page)
     for name in "ijs":
         change(page, f"block of {name}", 1)
     assert re.search(r"block of s is 1, which makes \d+ programs; accepted", remarks(page))
 
 
+def test_what_a_tpu_cannot_tile_is_what_lowering_refuses(played):
+    page = played(pictures.play(CALL))
+    y = jax.ShapeDtypeStruct((256, N), jnp.float32)
+    for size, refused in ((64, True), (128, False), (320, True), (640, False)):
+        change(page, "block of j", size)
+        assert ("A TPU cannot tile y: " in remarks(page)) == refused
+        block = pl.BlockSpec((256, size), lambda j: (0, j))
+        specs = {"grid": (-(-N // size),), "in_specs": [block], "out_specs": block}
+        outcome = contextlib.nullcontext()
+        if refused:
+            outcome = pytest.raises(ValueError, match=r"divisible by|multiples? of")
+        with outcome:
+            tpu.lower(pl.pallas_call(copy, out_shape=y, **specs), y)
+
+
 def test_blocks_that_are_not_affine_are_stepped_through_as_recorded(played):
-    call = causal()
-    page = played(pictures.play(call))
-    assert "index map of k is no sum" in remarks(page)
-    assert page.locator(".kernel-field").count() == 0
-    page.locator(".kernel-stage").focus()
-    page.keyboard.press("End")
-    assert totals(page) == [(o.traffic, o.traffic) for o in call.operands]
-
-
-def test_blocks_that_only_the_run_knows(played):
-    call = sparse()
-    page = played(pictures.play(call))
-    assert "which only the run knows" in remarks(page)
-    assert [all for _, all in totals(page)] == [o.traffic for o in call.operands]
+    kinds = (causal(), "index map of k is no sum"), (sparse(), "which only the run knows")
+    for call, words in kinds:
+        page = played(pictures.play(call))
+        assert words in remarks(page) and page.locator(".kernel-field").count() == 0
+        page.locator(".kernel-stage").focus()
+        page.keyboard.press("End")
+        assert totals(page) == [(o.traffic, o.traffic) for o in call.operands]
 
 
 DRAWN = {
@@ -283,18 +250,14 @@ def test_a_telephone_keeps_the_buttons_in_sight(played):
     assert page.get_by_role("button", name="Next").bounding_box()["y"] == 3.5 * 16
 
 
-def test_without_scripts_the_still_picture_stands(played):
-    page = played(pictures.play(CALL), java_script_enabled=False)
-    assert page.locator(".kernel-picture svg").is_visible()
-    assert page.locator(".kernel-stage").count() == 0
-
-
-def test_a_player_that_fails_leaves_the_still_picture(played, faults):
+def test_without_scripts_or_where_they_fail_the_still_picture_stands(played, faults):
     good = pictures.play(CALL)
-    page = played(pictures.Player(good.svg, good.says, "grid", {"axes": None}))
-    assert page.locator(".kernel-picture svg").is_visible()
-    assert page.locator(".kernel-stage").count() == 0
-    assert faults
+    failing = pictures.Player(good.svg, good.says, "grid", {"axes": None})
+    for player, scripts in ((good, False), (failing, True)):
+        page = played(player, java_script_enabled=scripts)
+        assert page.locator(".kernel-picture svg").is_visible()
+        assert page.locator(".kernel-stage").count() == 0
+        assert bool(faults) == scripts
     faults.clear()
 
 
@@ -403,12 +366,12 @@ def test_the_mouse_finds_an_instruction(played):
     assert page.locator(".kernel-tip").is_visible()  # what was chosen stays
 
 
-@pytest.mark.parametrize("width", [400, 1400])
-def test_words_beside_an_instruction_stay_inside(played, width):
-    page = played(pictures.timeline(on_neuron()), width=width)
+def test_words_beside_an_instruction_stay_inside(played):
+    page = played(pictures.timeline(on_neuron()), width=1400)
     stage = page.locator(".kernel-stage")
     stage.focus()
-    for key in ("ArrowRight", "Home", "End"):
+    for width, key in itertools.product((1400, 400), ("ArrowRight", "Home", "End")):
+        page.set_viewport_size({"width": width, "height": 900})
         page.keyboard.press(key)
         tip, around = page.locator(".kernel-tip").bounding_box(), stage.bounding_box()
         for side, size in (("x", "width"), ("y", "height")):
@@ -431,23 +394,22 @@ def test_the_landing_page_asks_what_its_one_control_answers(open_page, site):
     assert asked == [False] * 4 + [True] * 2
 
 
-@pytest.mark.parametrize("chosen", range(6))
-def test_a_ring_tells_its_events_and_marks_what_is_lost(played, chosen):
+def test_a_ring_tells_its_events_and_marks_what_is_lost(played):
     player = pictures.ring()
-    choice = player.data["choices"][chosen]
     page = played(player)
-    page.get_by_role("slider", name="speeds").fill(str(chosen))
-    assert page.locator(".kernel-title").inner_text() == choice["label"]
-    page.locator(".kernel-stage").focus()
-    texts, lost = {}, 0
-    for words, changes in choice["events"]:
-        texts.update(changes)
-        marked = sum(text.startswith(player.data["lost"]) for text in texts.values())
-        assert said(page) == words
-        assert page.locator(".kernel-lost").count() == marked
-        shown = page.locator(".kernel-lanes text").all_text_contents()
-        slots = [text.removeprefix("!") for cell, text in texts.items() if cell % 4 < 2 and text]
-        assert set(slots) <= set(shown)
-        lost = max(lost, marked)
-        page.keyboard.press("ArrowRight")
-    assert (lost > 0) == ("wrong" in choice["events"][-1][0])
+    for chosen, choice in enumerate(player.data["choices"]):
+        page.get_by_role("slider", name="speeds").fill(str(chosen))
+        assert page.locator(".kernel-title").inner_text() == choice["label"]
+        page.locator(".kernel-stage").focus()
+        texts, lost = {}, 0
+        for words, changes in choice["events"]:
+            texts.update(changes)
+            marked = sum(text.startswith(player.data["lost"]) for text in texts.values())
+            assert said(page) == words
+            assert page.locator(".kernel-lost").count() == marked
+            shown = page.locator(".kernel-lanes text").all_text_contents()
+            slots = [t.removeprefix("!") for cell, t in texts.items() if cell % 4 < 2 and t]
+            assert set(slots) <= set(shown)
+            lost = max(lost, marked)
+            page.keyboard.press("ArrowRight")
+        assert (lost > 0) == ("wrong" in choice["events"][-1][0])

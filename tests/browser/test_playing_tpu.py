@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from player_samples import bundles, choices
 from tpu_samples import made_schedule
 
@@ -37,9 +36,14 @@ def test_each_step_says_what_the_pipeline_does(played):
 
 
 def test_the_slider_changes_the_blocks_and_the_steps_begin_again(played):
-    page = played(pictures.pipeline(CHOICES, start="128×128×128"))
+    player = pictures.pipeline(CHOICES, start="128×128×128")
+    page = played(player)
     slider = page.get_by_role("slider", name="block sizes")
     for number, (label, each) in enumerate(CHOICES.items()):
+        choice = player.data["choices"][number]
+        waits = sum(start > idle for idle, start, *_ in choice["steps"][1 : player.data["shown"]])
+        assert choice["label"] == label and (waits > 0) == (choice["parts"]["wait"] > 0)
+        assert page.locator(".kernel-lanes rect[fill$='-wait)']").count() == waits
         told = f"{each.seconds * 1e3:.3g} ms ({each.band_text}), estimated"
         assert page.locator(".kernel-title").inner_text().startswith(label)
         assert told in page.locator(".kernel-title").inner_text()
@@ -62,16 +66,6 @@ def test_a_bar_chooses_its_blocks_and_tells_its_parts(played):
     bar.click()
     assert page.locator(".kernel-title").inner_text().startswith("128×128×128")
     page.keyboard.press("Escape")
-
-
-@pytest.mark.parametrize("label", CHOICES)
-def test_the_waits_are_drawn_where_the_core_waits(played, label):
-    player = pictures.pipeline(CHOICES, start=label)
-    (choice,) = (c for c in player.data["choices"] if c["label"] == label)
-    waits = sum(start > idle for idle, start, *_ in choice["steps"][1 : player.data["shown"]])
-    assert (waits > 0) == (choice["parts"]["wait"] > 0)
-    page = played(player)
-    assert page.locator(".kernel-lanes rect[fill$='-wait)']").count() == waits
 
 
 def test_each_bundle_says_what_it_holds(played):

@@ -63,13 +63,7 @@ def test_a_gather_over_two_axes_stands_as_the_specs_cut():
 @pytest.mark.parametrize(
     ("name", "shape", "dtype", "axis", "words"),
     [
-        (
-            "reduce_scatter",
-            (7, 8),
-            "float32",
-            "x",
-            r"x\.shape\[0\] is 7; accepted: a multiple of 2",
-        ),
+        ("reduce_scatter", (7, 8), "float32", "x", r"shape\[0\] is 7; accepted: a multiple of 2"),
         ("all_gather", (8, 8), "float32", "z", "axis_name is 'z'; accepted: an axis of the mesh"),
         ("all_gather", (8,), "float32", "x", r"x\.shape is \(8,\); accepted: 2 dimensions"),
         ("all_gather", (8, 8), "int32", "x", r"x\.dtype is 'int32'; accepted: float32, bfloat16"),
@@ -81,11 +75,9 @@ def test_what_is_refused_before_anything_runs(name, shape, dtype, axis, words):
     operator = getattr(collectives, name)
     with pytest.raises(ValueError, match=words):
         jax.vmap(lambda x: operator(x, axis, implementation="xla"), axis_name="x")(x)
-
-
-def test_an_axis_outside_of_a_mesh_is_refused():
-    with pytest.raises(ValueError, match=r"accepted: an axis of the mesh, inside jax\.shard_map"):
-        collectives.all_gather(np.zeros((8, 8), np.float32), "x")
+    if axis == "z":
+        with pytest.raises(ValueError, match=r"an axis of the mesh, inside jax\.shard_map"):
+            operator(x[0], "x")
 
 
 def test_uneven_parts_of_a_ring_and_how_it_goes():

@@ -98,9 +98,7 @@ def test_what_does_not_fit_is_refused():
     long = np.zeros((1, 1, 1028), np.float32)
     with pytest.raises(ValueError, match=r"k.shape\[2\] \(steps\) is 1028; accepted: at most 1024"):
         depthwise_conv(long[0], long, implementation="cuda_four")
-    with pytest.raises(
-        ValueError, match="interpret is False; accepted: None, True or ThreadParams"
-    ):
+    with pytest.raises(ValueError, match="interpret is False; accepted: None, True or ThreadP"):
         depthwise_conv(w, k, eps, implementation="cuda", interpret=False)
     rows, gradient = (cuda.launched(name, 32, 768, 768) for name in ("rows", "gradient"))
     assert (rows.blocks, rows.threads, gradient.blocks) == (4 * 768, 192, 768)

@@ -33,13 +33,12 @@ def rows(*found):
     return {row.name: row for row in group.rows}
 
 
-def test_each_kind_has_its_column():
-    found = rows(ONE, of(7.0, kind="measured"), of(8.0, kind="published"))
-    assert {kind: r.value for kind, r in found["pallas"].figures.items()} == {
-        "estimated": 6.0,
-        "measured": 7.0,
-        "published": 8.0,
-    }
+def test_each_kind_has_its_column_where_the_newer_figure_counts():
+    found = rows(ONE, of(7.0, kind="measured"), of(8.0, kind="published"))["pallas"]
+    values = {kind: figure.value for kind, figure in found.figures.items()}
+    assert values == {"estimated": 6.0, "measured": 7.0, "published": 8.0}
+    newer = rows(of(5.0, date="2026-02-02", versions="jax 0.11"), ONE)
+    assert newer["pallas"].figures["estimated"].value == 5.0
 
 
 def test_a_ratio_is_to_the_best_other_of_the_same_kind():
@@ -75,11 +74,6 @@ def test_other_chips_problems_and_units_are_not_compared(other):
     groups = report.groups([ONE, of(3.0, implementation="xla", **other)])
     assert len(groups) == 2
     assert all(row.ratio("estimated") is None for group in groups for row in group.rows)
-
-
-def test_the_newer_of_two_figures_counts():
-    found = rows(of(5.0, date="2026-02-02", versions="jax 0.11"), ONE)
-    assert found["pallas"].figures["estimated"].value == 5.0
 
 
 def test_how_an_answer_was_tuned_is_no_problem_of_its_own():
@@ -197,14 +191,9 @@ def test_work_is_what_the_plainest_implementation_does(name):
         spared |= {"causal", "window", "weights"} & {*workload.options}
         if not spared:
             assert (operations, least) == (counted, moved), workload
-
-
-def test_the_gradient_is_never_less_work():
-    for operator in OPERATORS.values():
-        if operator.workloads.work and operator.differentiable:
-            for workload in operator.workloads.named:
-                pairs = zip(*(operator.workloads.work(workload, way) for way in (False, True)))
-                assert all(forward <= both for forward, both in pairs)
+        if operator.differentiable:  # the gradient is never less work
+            both = operator.workloads.work(workload, True)
+            assert operations <= both[0] and least <= both[1]
 
 
 @pytest.fixture
@@ -276,12 +265,9 @@ def test_groups_of_all_operators_have_an_order():
     assert sizes == [512, 1024, 2048, 4096]
 
 
-def test_a_size_of_one_s_own_has_a_limit():
+def test_a_size_of_one_s_own_has_a_limit_and_on_several_devices_that_of_each():
     own = Workload("custom", {"m": 512, "k": 512, "n": 512}, "bfloat16")
     assert report.floor(Key.of("matmul", "pallas", own, "v5e")).value > 0
-
-
-def test_the_limit_of_several_devices_is_that_of_each():
     four = Workload("custom", {"devices": 4, "rows": 128, "k": 512, "columns": 512}, "bfloat16")
     moved = (128 * 512 + 512 * 512 + 4 * 128 * 512) * 2
     limit = report.floor(Key.of("all_gather_matmul", "pallas", four, "v5e"))

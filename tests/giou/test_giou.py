@@ -18,7 +18,6 @@ from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
 ON_A_CPU = ("numpy", "xla", "xla_planes", "torch", "pallas", "v0", "v1", "v2", "v3")
-EVERY = (*ON_A_CPU, "nki", "neuronxcc", "gpsimd")
 WITH_GRADIENT = ("xla", "xla_planes", "pallas", "torch")
 WORKLOADS = OPERATORS["giou"].workloads
 
@@ -44,9 +43,9 @@ def test_any_boxes(implementation, found):
     assert (off <= 4e-7 * reference.giou_magnitude(*wide)).all()
 
 
-@pytest.mark.parametrize("implementation", EVERY)
-def test_the_contract_on_boxes_without_an_area(implementation):
-    """Clamped once, before every use. The published versions give -1 or 0 for equal points."""
+def test_the_contract_on_boxes_without_an_area():
+    """Of the oracle, which the ladder's degenerate boxes hold all to: each is clamped once, before
+    every use. The published versions give -1 or 0 for equal points."""
     point, line, box = [5, 5, 5, 5], [2, 5, 8, 5], [0, 0, 10, 10]
     far, inverted = [100, 100, 110, 110], [10, 10, 0, 0]
     cases = [
@@ -58,9 +57,8 @@ def test_the_contract_on_boxes_without_an_area(implementation):
         (inverted, box, 1.0),
         (point, [9, 9, 9, 9], 1e-5 / 16 - 1),
     ]
-    preds, targets = (np.array([[c[i] for c in cases]], np.float32) for i in range(2))
-    got = np.asarray(giou(preds, targets, implementation=implementation))[0]
-    np.testing.assert_allclose(got, [c[2] for c in cases], atol=1e-6)
+    preds, targets, scores = (np.array([column], float) for column in zip(*cases))
+    np.testing.assert_allclose(reference.giou(preds, targets), scores, atol=1e-6)
 
 
 def gradients(implementation, preds, targets, cotangent):
@@ -171,10 +169,10 @@ def estimated(name, chip):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "chip"), [("pallas", "v5e"), ("xla_planes", "v5e")])
-def test_the_book_has_these_figures(name, chip):
+@pytest.mark.parametrize("name", ["pallas", "xla_planes"])
+def test_the_book_has_these_figures(name):
     """To the digit where they were made with these versions, and nearly with others."""
-    record = estimated(name, chip)
+    record = estimated(name, "v5e")
     kept = {r.versions: r.value for r in figures.read("estimated.csv") if r.key == record.key}
     value = kept.get(record.versions, [*kept.values()][-1])
     assert value == pytest.approx(record.value, rel=1e-3 if record.versions in kept else 0.2)

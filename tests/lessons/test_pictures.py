@@ -1,6 +1,6 @@
 """Pictures are well-formed, say what they show, and change when the kernel does."""
 
-import functools
+import dataclasses
 import itertools
 import re
 
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from drawn import boxes, words
 from jax.experimental import pallas as pl
-from player_samples import blocked
+from player_samples import blocked, kinds
 
 from kernels import pictures
+from kernels.machines.neuron import CHIPS
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import hlo, simulate
-from kernels.matmul import matmul
-from kernels.vector import add_vectors, iota
+from kernels.vector import add_vectors
 
 X = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
 
@@ -29,24 +29,8 @@ def nothing(x):
     return pl.pallas_call(kernel, out_shape=X, grid=(0,), in_specs=[spec], out_specs=spec)(x)
 
 
-FOUR = blocked(512, 1024, 512)
-CALLS = {
-    "empty": calls(lambda x: nothing(x), X)[0],
-    "matmul": FOUR,
-    "long": blocked(128, 128, 128),
-    "vmapped": calls(
-        jax.vmap(matmul),
-        *[
-            jax.ShapeDtypeStruct((3, 64, 128), jnp.float32),
-            jax.ShapeDtypeStruct((3, 128, 128), jnp.float32),
-        ],
-    )[0],
-    "smem": calls(lambda: iota(8))[0],
-    "gpu": calls(
-        functools.partial(add_vectors, implementation="triton"),
-        *[jax.ShapeDtypeStruct((8,), jnp.int32)] * 2,
-    )[0],
-}
+CALLS = kinds() | {"empty": calls(nothing, X)[0], "long": blocked(128, 128, 128)}
+FOUR = CALLS["four"]
 
 
 @pytest.mark.parametrize("draw", [pictures.programs, pictures.traffic, pictures.memory])
@@ -57,13 +41,10 @@ def test_every_picture_is_well_formed_and_inside_its_frame(draw, name):
 
 def test_the_four_programs_of_the_chapter():
     told = words(pictures.programs(FOUR))
-    assert [w for w in told if w.startswith("program")] == [
-        "program (0, 0, 0)",
-        "program (0, 1, 0)",
-        "program (1, 0, 0)",
-        "program (1, 1, 0)",
-    ]
+    wanted = [f"program ({i}, {j}, 0)" for i in (0, 1) for j in (0, 1)]
+    assert [w for w in told if w.startswith("program")] == wanted
     assert "x: input, float32 [1024, 1024] in blocks of [512, 1024]" in told
+    assert "… and 500 more programs" in words(pictures.programs(CALLS["long"]))
 
 
 def hatched(picture, colour):
@@ -100,10 +81,6 @@ def test_memory_shows_the_real_spaces():
     assert not any("VMEM" in w for w in words(pictures.memory(CALLS["gpu"])))
 
 
-def test_more_programs_than_shown_are_counted():
-    assert "… and 500 more programs" in words(pictures.programs(CALLS["long"]))
-
-
 def test_order_numbers_every_program_on_its_core():
     x = np.ones(1 << 18, np.float32)
     told = words(pictures.order(simulate(add_vectors, x, x), (4,)))
@@ -137,6 +114,7 @@ def test_a_graph_has_a_box_for_each_instruction_and_an_arrow_for_each_use():
     assert picture.says == "Graph of main.1: 8 instructions"
     arrows = [p for p in re.findall(r'<path d="([^"]*)"', picture.svg) if "l4 7l4 -7" in p]
     assert len(arrows) == 7
+    assert "0 instructions" in pictures.graph(hlo.parse("")).says
 
 
 def test_a_fusion_is_opened_and_its_boxes_share_a_name():
@@ -150,15 +128,7 @@ def test_a_fusion_is_opened_and_its_boxes_share_a_name():
         assert told.count(fusion.name) == len(made)
 
 
-def test_an_empty_module_is_an_empty_picture():
-    assert "0 instructions" in pictures.graph(hlo.parse("")).says
-
-
 def test_a_neuron_core_is_drawn_from_its_data():
-    import dataclasses
-
-    from kernels.machines.neuron import CHIPS
-
     chip = CHIPS["inf2"]
     shown = words(pictures.neuron_core(chip))
     for word in ("HBM", "SBUF", "PSUM", "Tensor", "Vector", "Scalar", "GpSimd", "1.12 GHz"):

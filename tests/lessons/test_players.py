@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 from drawn import boxes
 from jax.experimental import pallas as pl
-from player_samples import blocked, causal, on_neuron, sparse
+from player_samples import blocked, causal, kinds, on_neuron, sparse
 
 from kernels import pictures
 from kernels.lessons.pictures import rings
 from kernels.machines.pallas import calls
 from kernels.machines.pallas.calls import affine
-from kernels.matmul import matmul
-from kernels.vector import add_vectors, iota
 
 LARGEST = 50_000  # characters of a player's data
 
@@ -42,19 +40,12 @@ def mapped(index_map, *, grid=(4, 2), block=(8, 128), shape=(256, 512)):
     return calls(function, jax.ShapeDtypeStruct(shape, jnp.float32))[0]
 
 
-GPU = functools.partial(add_vectors, implementation="triton")
-CALLS = {
-    "four": blocked(512, 1024, 512),
+CALLS = kinds() | {
     "long": blocked(128, 128, 128, m=4096, k=4096, n=4096),
     "ragged": blocked(128, 128, 128, m=257, k=300, n=190),
-    "vmapped": calls(jax.vmap(matmul), *[jax.ShapeDtypeStruct((3, 128, 128), jnp.float32)] * 2)[0],
-    "smem": calls(lambda: iota(8))[0],
-    "gpu": calls(GPU, *[jax.ShapeDtypeStruct((8,), jnp.int32)] * 2)[0],
     "causal": causal(),
     "sparse": sparse(),
 }
-
-
 PLAYERS = {
     **{name: functools.partial(pictures.play, call) for name, call in CALLS.items()},
     "ring": pictures.ring,

@@ -33,20 +33,16 @@ def test_an_assertion_holds_each_figure(path):
     assert not loose, "\n".join(loose)
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
+def test_code_does_not_scroll_and_source_is_shown_as_code(path):
+    wide = [line for code in cells(path) for line in code.splitlines() if len(line) > MOST]
+    assert not wide, "\n".join(wide)
+    assert not any("print(inspect.getsource" in code for code in cells(path))
+
+
 def test_each_exemption_is_needed():
     text = "\n".join(f.text for path in TEXTS for f in figures(path.read_text()) if not f.is_held)
     assert not [words for words in FREE if words not in text]
-
-
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
-def test_code_does_not_scroll(path):
-    wide = [line for code in cells(path) for line in code.splitlines() if len(line) > MOST]
-    assert not wide, "\n".join(wide)
-
-
-@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.stem)
-def test_source_is_shown_as_code(path):
-    assert not any("print(inspect.getsource" in code for code in cells(path))
 
 
 def chapter(prose, code="pass"):
@@ -81,9 +77,6 @@ def test_an_assertion_holds_what_comes_after_it_and_not_what_came_long_before():
     text = chapter("First 40 ms.", "x = 1") + chapter("Then.", "assert round(t) == 40")
     text += "\nIn the end 40 ms.\n\n## Exercises\n\nIn 3 ms.\n"
     assert [f.is_held for f in figures(text)] == [False, True]
-
-
-def test_numbers_of_assertions():
     assert asserted("assert abs(a - 3) < 0.5\nb = 7") == {3, 0.5}
 
 

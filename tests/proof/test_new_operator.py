@@ -62,10 +62,14 @@ def test_the_guide_shows_every_file():
     assert names == {"__init__", "operator", "reference", "workloads", "xla", "pallas"}
 
 
-def test_the_list_knows_it(copy):
-    found = run(copy, "list")
-    assert "moments" in found and "weighted moments of each row" in found
-    assert "moments/xla" in found and "moments/pallas" in found
+def test_the_list_knows_it_and_rows_that_vmem_does_not_hold_are_refused(copy):
+    code = "import jax; from kernels.cli import app; from kernels.moments import moments as f\n"
+    code += "S = jax.ShapeDtypeStruct; x = S((9, 40000), 'float32'); w = S((40000,), 'float32')\n"
+    code += "try: jax.eval_shape(f, x, w)\nexcept ValueError as error: print(error)\napp(['list'])"
+    said = run(copy, of=("-c", code))
+    assert "x.shape[1] is 40000; accepted: at most 13107, of which" in said
+    for words in ("moments/xla", "moments/pallas", "weighted moments of each row"):
+        assert words in said
 
 
 def test_it_is_proven_at_every_rung_with_its_gradient(copy):
@@ -89,13 +93,6 @@ def test_the_estimates_and_the_pages_know_it(copy, tmp_path):
     html = (tmp_path / "html" / "index.html").read_text(encoding="utf-8")
     for says in ("Two arrays [rows] in x’s dtype", "weighted moments of each row", "Pallas TPU"):
         assert says in html
-
-
-def test_rows_that_vmem_does_not_hold_are_refused(copy):
-    code = "import jax; from kernels.moments import moments as f; S = jax.ShapeDtypeStruct;"
-    code += "x = S((9, 40000), 'float32'); w = S((40000,), 'float32')\n"
-    code += "try: jax.eval_shape(f, x, w)\nexcept ValueError as error: print(error)"
-    assert "x.shape[1] is 40000; accepted: at most 13107, of which" in run(copy, of=("-c", code))
 
 
 # A wrong kernel → what is right of the guide's, what stands in its place, and what the rung says.

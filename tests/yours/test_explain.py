@@ -11,11 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
 from commands import process, python, run
 
+import kernels
 from kernels.machines.optional import available
 from kernels.yours import cache, explaining, guarding, on_tpu, shapes, tpu_words, tuning
 from kernels.yours.explanation import MOST, Explanation, Refusal
@@ -314,11 +317,6 @@ def test_a_wrong_line_says_what_is_accepted(here, words, says):
 
 @needs_libtpu
 def test_explain_from_python():
-    import jax
-    import jax.numpy as jnp
-
-    import kernels
-
     shape = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
     found = kernels.explain(jax.jit(jnp.dot), shape, shape, chip="v6e")
     assert found.facts.flops == 2 * 256**3 and found.facts.chip == "v6e"
@@ -340,21 +338,30 @@ def test_tune_ranks_and_goes_on_where_it_was(here):
     assert "4 of 4 were known from an earlier run" in command(here, *given).stdout
 
 
-def test_what_guard_fails_for(here, monkeypatch):
-    """With answers made up: what is compared, and how it is told."""
+@pytest.fixture
+def guarded(here, monkeypatch):
+    """guarded(seconds, results, chips): a guard whose answers are made up by these functions."""
+
+    def guarded(seconds, results=lambda: (), chips=("v5e",)):
+        def explained(path, name, args, *, chip, timeout):
+            if (estimated := seconds(args, chip)) is None:
+                return Explanation(Refusal("power", chip, {"message": "too large"}))
+            return SimpleNamespace(facts=SimpleNamespace(seconds=estimated))
+
+        monkeypatch.setattr(guarding, "prove_file", lambda *_, **__: Report(results()))
+        monkeypatch.setattr(guarding, "declared_in", lambda *_: [("power", chips)])
+        monkeypatch.setattr(guarding, "explain_file", explained)
+        baseline, files = here / "estimates.json", [(str(here / "mine.py"), "")]
+        return lambda **more: guarding.guard(baseline, files, jobs=3, **more)
+
+    return guarded
+
+
+def test_what_guard_fails_for(guarded):
+    """What is compared, and how it is told."""
     state = {"seconds": 1e-6, "status": "passed"}
-    finding = lambda: ProblemResult("power", "interpret", "a", state["status"], "wrong")
-    monkeypatch.setattr(guarding, "prove_file", lambda *_, **__: Report((finding(),)))
-    monkeypatch.setattr(guarding, "declared_in", lambda *_: [("power", ("v5e",))])
-
-    def explained(*_, **__):
-        if state["seconds"] is None:
-            return Explanation(Refusal("power", "v5e", {"message": "too large"}))
-        return SimpleNamespace(facts=SimpleNamespace(seconds=state["seconds"]))
-
-    monkeypatch.setattr(guarding, "explain_file", explained)
-    baseline, files = here / "estimates.json", [(str(here / "mine.py"), "")]
-    guard = lambda **more: guarding.guard(baseline, files, rungs=("interpret",), **more)
+    result = lambda: (ProblemResult("power", "interpret", "a", state["status"], "wrong"),)
+    guard = guarded(lambda *_: state["seconds"], result)
     assert not guard(update=True).losses and not guard().losses
     state["seconds"] = 1.1e-6
     assert guard().losses == ("power on v5e is estimated 10.0% slower, 2% is allowed",)
@@ -366,23 +373,14 @@ def test_what_guard_fails_for(here, monkeypatch):
     )
 
 
-def test_guard_takes_buckets_and_tells_an_upgrade_from_a_regression(here, monkeypatch):
-    """With answers made up: a kernel's file and the compiler change apart, and together."""
+def test_guard_takes_buckets_and_tells_an_upgrade_from_a_regression(here, guarded, monkeypatch):
+    """A kernel's file and the compiler change apart, and together."""
     state = {"compiler": "libtpu 1", "slower": 1.0}
-    monkeypatch.setattr(guarding, "prove_file", lambda *_, **__: Report(()))
-    monkeypatch.setattr(guarding, "declared_in", lambda *_: [("power", ("v5e", "v6e"))])
     monkeypatch.setattr(
         guarding, "machine", lambda chip: SimpleNamespace(ready=lambda: state["compiler"])
     )
-
-    def explained(path, name, args, *, chip, timeout):
-        seconds = float(args[4:-1]) * state["slower"] / (2 if chip == "v6e" else 1)
-        return SimpleNamespace(facts=SimpleNamespace(seconds=seconds))
-
-    monkeypatch.setattr(guarding, "explain_file", explained)
-    baseline, files = here / "estimates.json", [(str(here / "mine.py"), "")]
-    shapes = ("f32[128]", "f32[256]")
-    guard = lambda **more: guarding.guard(baseline, files, rungs=(), jobs=3, **more)
+    estimated = lambda args, chip: float(args[4:-1]) * state["slower"] / (1 + (chip == "v6e"))
+    guard, shapes = guarded(estimated, chips=("v5e", "v6e")), ("f32[128]", "f32[256]")
     guard(update=True, shapes=shapes)
     assert [line[:4] for line in guard().lines] == [
         (f"power {bucket}", chip, seconds, seconds)

@@ -395,16 +395,12 @@ def test_a_reference_that_casts_is_widened():
     np.testing.assert_allclose(np.asarray(found), x / 3, rtol=1e-15)
 
 
-def command(*arguments, cwd=None):
-    return python("-m", "kernels", *arguments, cwd=cwd)
-
-
 @pytest.mark.slow
 def test_the_command_writes_its_reports(tmp_path):
     junit, markdown = tmp_path / "report.xml", tmp_path / "report.md"
-    given = (f"{FILE}:unwritten", "--rung", "interpret", "--junit", junit, "--markdown", markdown)
-    done = command("prove", *map(str, given))
-    assert done.returncode == 1 and "FAILED" in done.stdout and not done.stderr.strip()
+    words = ("--rung", "interpret", "--junit", junit, "--markdown", markdown)
+    done = run("prove", f"{FILE}:unwritten", *words)
+    assert done.exit_code == 1 and "FAILED" in done.stdout and not done.stderr.strip()
     suite = ElementTree.parse(junit).getroot().find("testsuite")
     assert suite.get("name") == "unwritten" and int(suite.get("failures")) == 4
     assert "| `unwritten` | interpret | 4 | **FAILED** |" in markdown.read_text()
