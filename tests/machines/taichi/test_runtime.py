@@ -48,12 +48,6 @@ def test_arrays_of_every_dtype_are_written_in_place(dtype):
     np.testing.assert_array_equal(samples.doubled(x), 2 * x)
 
 
-def test_tensors_too():
-    torch = pytest.importorskip("torch")
-    x = torch.from_numpy(X)
-    assert torch.equal(samples.doubled(x), 2 * x)
-
-
 def launch(x, out, **more):
     taichi.launch(samples.double, x, out, **more)
 
