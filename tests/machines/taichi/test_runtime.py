@@ -83,6 +83,7 @@ def test_a_tensor_that_requires_grad_is_refused_where_autograd_is_on():
     with torch.no_grad():
         launch(x, out)
     assert x.grad is None and torch.equal(out, 2 * x.detach())
+    assert torch.equal(samples.doubled(x.detach()), out)
 
 
 def test_bfloat16_and_other_devices_are_refused():
