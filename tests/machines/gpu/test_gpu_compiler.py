@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental.pallas import mosaic_gpu as plgpu
-from jax.experimental.pallas.ops.gpu import hopper_matmul_mgpu as hopper
 from jax.sharding import PartitionSpec as P
 
 from kernels import gpu
@@ -175,13 +174,6 @@ def test_a_compiler_that_dies_ends_itself_alone(anew, monkeypatch, tmp_path):
     with pytest.raises(gpu.GpuCompileError, match=f"{words} beside the plugin$") as caught:
         gpu.compile(seed, MATRIX, MATRIX)
     assert caught.value.kind == "crashed"
-
-
-def test_hopper_code_is_refused_on_an_a100():
-    config = hopper.TuningConfig(64, 64, 64, 2, wg_dimension=hopper.MatmulDimension.M)
-    half = S((256, 256), jnp.float16)
-    with pytest.raises(gpu.GpuCompileError, match="which sm_80 does not have"):
-        gpu.compile(lambda a, b: hopper.matmul(a, b, None, config), half, half, chip="a100")
 
 
 REVERSE = Path(__file__).with_name("data").joinpath("reverse.cu").read_text()

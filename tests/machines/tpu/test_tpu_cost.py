@@ -310,7 +310,9 @@ def test_a_sort_has_one_price():
         return add_vectors(ranks(scores).astype(jnp.float32), scores, interpret=False)
 
     scores = shape(1000, dtype=jnp.float32)
-    estimates = estimate_all(export(program, scores, chip="v5e") for program in (ranks, both))
-    [alone], [beside] = ([op for op in made.ops if op.kind == "sort"] for made in estimates)
+    programs = [export(program, scores, chip="v5e") for program in (ranks, both)]
+    [alone], [beside] = (
+        [op for op in made.ops if op.kind == "sort"] for made in estimate_all(programs)
+    )
     assert alone.model_cycles == beside.model_cycles > 0
     assert alone.method == beside.method == "static profile"
