@@ -1,5 +1,6 @@
 """Children: what they answer, how they die, who is left when their parent dies."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -242,16 +243,15 @@ class TestRun:
         done = child.run(["sh", "-c", "echo out; echo err >&2; exit 3"], seconds=30)
         assert (done.status, done.stdout, done.stderr) == (3, "out\n", "err\n")
 
-    def test_one_that_does_not_is_ended_with_all_that_it_started(self, tmp_path):
-        number = tmp_path / "number"
-        with pytest.raises(ChildLate, match=r"sh had not ended after 1 s"):
-            child.run(["sh", "-c", f"sleep 60 & echo $! > {number}; wait"], seconds=1)
-        wait(lambda: not lives(int(number.read_text())))
-
-    def test_so_is_what_it_leaves_behind(self, tmp_path):
-        number = tmp_path / "number"
-        command = f"sleep 60 >/dev/null 2>&1 & echo $! > {number}"
-        assert child.run(["sh", "-c", command], seconds=30).status == 0
+    @pytest.mark.parametrize(
+        ("command", "seconds"),
+        [("sleep 60 & echo $! > {}; wait", 1), ("sleep 60 >/dev/null 2>&1 & echo $! > {}", 30)],
+        ids=["it has not ended", "it has ended"],
+    )
+    def test_what_it_started_ends_with_it(self, command, seconds, tmp_path):
+        number, late = tmp_path / "number", pytest.raises(ChildLate, match="sh had not ended after")
+        with late if seconds == 1 else contextlib.nullcontext():
+            child.run(["sh", "-c", command.format(number)], seconds=seconds)
         wait(lambda: not lives(int(number.read_text())))
 
     def test_one_that_is_not_there(self):
@@ -309,9 +309,8 @@ def test_nobody_and_nothing_outlives_the_parent(then, how, script, tmp_path):
     folder.mkdir()
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)])}
     command = [sys.executable, str(path), script[-1], str(folder), then]
-    with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as parent:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=env, **pipes) as parent:
         processes = [int(word) for word in parent.stdout.readline().split()]
         try:
             if how is not None:
@@ -325,12 +324,12 @@ def test_nobody_and_nothing_outlives_the_parent(then, how, script, tmp_path):
 
 
 def test_the_guard_is_one_for_all_and_costs_little(script):
-    first, second = Child(script), Child(script)
+    children = [Child(script) for _ in range(3)]
     guard = child._guard.pid
-    third = Child(script)
-    assert child._guard.pid == guard and lives(guard)
     pages = int(Path(f"/proc/{guard}/statm").read_text().split()[1])
-    assert pages * os.sysconf("SC_PAGE_SIZE") < 32 << 20
-    for each in (first, second, third):
-        each.close()
-    assert not set(child._watched) & {c.process.pid for c in (first, second, third)}
+    assert lives(guard) and pages * os.sysconf("SC_PAGE_SIZE") < 32 << 20
+    children.append(Child(script))
+    assert child._guard.pid == guard
+    for one in children:
+        one.close()
+    assert not set(child._watched) & {one.process.pid for one in children}

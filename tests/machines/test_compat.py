@@ -9,9 +9,12 @@ from pathlib import Path
 
 import door
 import pytest
+from nbmake import pytest_items
 
 from kernels.machines import compat
 from kernels.machines.compat import Changed
+from kernels.machines.compat.taichi import is_started
+from kernels.machines.compat.torch import autocast_of_torchax
 
 ROOT = Path(__file__).resolve().parents[2]
 DOOR = ROOT / "kernels" / "machines" / "compat"
@@ -141,51 +144,49 @@ def test_flags_of_libtpu_stand_there_too():
     assert [path.relative_to(ROOT) for path in holds] == [Path("kernels/machines/compat/libtpu.py")]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "from jax._src.pallas import core",
-        "import jax._src.core",
-        "from jax._src import core as c",
-        "from jax.interpreters import mlir",
-        "from jax.extend.core import jaxpr_as_fun",
-        "from jax.extend import core",
-        "import jaxlib.mlir.ir",
-        "from torch.utils._python_dispatch import TorchDispatchMode",
-        "torch._C._get_tracing_state()",
-        "torchvision.extension._has_ops()",
-        "profiler.get_default()._traced_records",
-        "vars(runtime).get('x'); runtime._prog",
-        "getattr(runtime, '_prog', None)",
-        "thread_map._run_jaxpr = run",
-        "monkeypatch.setattr(thread_map, '_run_jaxpr', run)",
-        "logging.getLogger('jax._src.callback')",
-        "mapping.block_mappings",
-        "equation.params['grid_mapping']",
-        "equation.params.get('compiler_params')",
-        "eqn.primitive.bind(*values)",
-        "[v.aval for v in jaxpr.invars]",
-        "amp.autocast_policy[f] = policy",
-        "pytest_items.NotebookRun = Mine",
-    ],
-)
-def test_a_private_name_is_found(text):
-    assert faults(text, ours())
+PRIVATE = """
+from jax._src.pallas import core
+import jax._src.core
+from jax._src import core as c
+from jax.interpreters import mlir
+from jax.extend.core import jaxpr_as_fun
+from jax.extend import core
+import jaxlib.mlir.ir
+from torch.utils._python_dispatch import TorchDispatchMode
+torch._C._get_tracing_state()
+torchvision.extension._has_ops()
+profiler.get_default()._traced_records
+vars(runtime).get('x'); runtime._prog
+getattr(runtime, '_prog', None)
+thread_map._run_jaxpr = run
+monkeypatch.setattr(thread_map, '_run_jaxpr', run)
+logging.getLogger('jax._src.callback')
+mapping.block_mappings
+equation.params['grid_mapping']
+equation.params.get('compiler_params')
+eqn.primitive.bind(*values)
+[v.aval for v in jaxpr.invars]
+amp.autocast_policy[f] = policy
+pytest_items.NotebookRun = Mine
+"""
+PUBLIC = """
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from kernels.proof.ladder import _CLIMB
+ladder._CLIMB
+import _thread
+os._exit(0)
+sys._getframe(1)
+context.params.get('entries'), callspec.params['operator']
+object.__class__.__name__
+last._replace(stop=1), hasattr(argument, '_fields')
+"""
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import jax.numpy as jnp\nfrom jax.experimental import pallas as pl",
-        "from kernels.proof.ladder import _CLIMB\nladder._CLIMB",
-        "import _thread\nos._exit(0)\nsys._getframe(1)",
-        "context.params.get('entries'), callspec.params['operator']",
-        "object.__class__.__name__",
-        "last._replace(stop=1), hasattr(argument, '_fields')",
-    ],
-)
-def test_a_public_name_is_not(text):
-    assert not faults(text, ours() | {"_CLIMB"})
+def test_a_private_name_is_found_and_a_public_one_is_not():
+    for line in PRIVATE.strip().splitlines():
+        assert faults(line, ours()), line
+    assert not faults(PUBLIC, ours() | {"_CLIMB"})
 
 
 def test_the_door_is_found_to_hold_private_names():
@@ -197,21 +198,14 @@ def test_the_door_is_found_to_hold_private_names():
     }
 
 
-def test_a_change_names_the_package_and_its_release():
-    with pytest.warns(Changed, match=r"^numpy \d+\.\S+: it has no arrays any more$"):
+def test_a_change_names_the_package_and_its_release_and_fails_a_test():
+    """Warnings of this kind are errors in every test; a reader sees them once."""
+    with pytest.raises(Changed, match=r"^numpy \d+\.\S+: it has no arrays any more$"):
         compat.changed("numpy", "it has no arrays any more")
     assert compat.release("no-such-package") == ""
 
 
-def test_a_change_fails_a_test():
-    """Warnings of this kind are errors in every test; a reader sees them once."""
-    with pytest.raises(Changed):
-        compat.changed("numpy", "it has no arrays any more")
-
-
 def test_a_taichi_that_is_built_otherwise_is_said_aloud():
-    from kernels.machines.compat.taichi import is_started
-
     def taichi(**state):
         runtime = types.SimpleNamespace(**state)
         impl = types.SimpleNamespace(get_runtime=lambda: runtime)
@@ -224,16 +218,12 @@ def test_a_taichi_that_is_built_otherwise_is_said_aloud():
 
 
 def test_torchax_has_its_table_back(monkeypatch):
-    from kernels.machines.compat.torch import autocast_of_torchax
-
     policy = {"matmul": "low", "sum": "high"}
-    amp = types.ModuleType("torchax.amp")
-    amp.autocast_policy = dict(policy)
+    torchax, amp = types.ModuleType("torchax"), types.ModuleType("torchax.amp")
+    torchax.amp, amp.autocast_policy = amp, dict(policy)
     amp.CastPolicy = types.SimpleNamespace(LOWER_PRECISION_FP="low")
-    torchax = types.ModuleType("torchax")
-    torchax.amp = amp
-    monkeypatch.setitem(sys.modules, "torchax", torchax)
-    monkeypatch.setitem(sys.modules, "torchax.amp", amp)
+    for module in (torchax, amp):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
     with contextlib.suppress(KeyError), autocast_of_torchax(["linear", "sum"]):
         assert amp.autocast_policy == {"matmul": "low", "sum": "low", "linear": "low"}
         raise KeyError
@@ -241,23 +231,17 @@ def test_torchax_has_its_table_back(monkeypatch):
 
 
 def test_nbmake_runs_notebooks_through_what_it_is_given(monkeypatch, tmp_path):
-    from nbmake import pytest_items
-
-    original = pytest_items.NotebookRun
-    monkeypatch.setattr(pytest_items, "NotebookRun", original)
+    monkeypatch.setattr(pytest_items, "NotebookRun", pytest_items.NotebookRun)
     seen = []
     door.run_through(lambda path, execute: seen.append(path) or door.executed("as it is"))
-    run = pytest_items.NotebookRun(tmp_path / "a.ipynb", 10)
-    result = run.execute()
+    result = pytest_items.NotebookRun(tmp_path / "a.ipynb", 10).execute()
     assert (result.nb, result.error, seen) == ("as it is", None, [tmp_path / "a.ipynb"])
-    assert door.failed_outputs(ValueError("of somebody else")) == []
 
 
 def test_the_outputs_of_the_cell_that_failed():
-    from nbmake.pytest_items import NotebookFailedException
-
-    cells = [{"outputs": ["first"]}, {"outputs": ["second"]}]
     result = types.SimpleNamespace(
-        nb=types.SimpleNamespace(cells=cells), error=types.SimpleNamespace(failing_cell_index=1)
+        nb=types.SimpleNamespace(cells=[{"outputs": ["first"]}, {"outputs": ["second"]}]),
+        error=types.SimpleNamespace(failing_cell_index=1),
     )
-    assert door.failed_outputs(NotebookFailedException(result)) == ["second"]
+    assert door.failed_outputs(pytest_items.NotebookFailedException(result)) == ["second"]
+    assert door.failed_outputs(ValueError("of somebody else")) == []

@@ -19,24 +19,24 @@ def drawn(kind, n):
     return WORKLOADS.arguments(Workload("drawn", {"n": n}, values=kind))
 
 
-@pytest.mark.parametrize("block", [None, 128])
-def test_a_chain_needs_a_round_for_each_box(block):
-    assert rounds(*drawn("chain", 128), 0.5, block=block) == 128
+@pytest.mark.parametrize(
+    ("kind", "n", "block", "count"),
+    [
+        ("chain", 128, None, 128),  # a round for each box
+        ("chain", 128, 128, 128),
+        ("chain", 300, 128, 300),  # blocks count together
+        ("disjoint", 300, 128, 3),  # each finds nothing changed
+        ("disjoint", 300, None, 1),
+        ("identical", 300, 128, 2 + 1 + 1),
+        ("disjoint", 300, block_of("xla_blocks", 300), 1),
+    ],
+)
+def test_rounds_are_counted(kind, n, block, count):
+    assert rounds(*drawn(kind, n), 0.5, block=block) == count
 
 
-def test_blocks_count_together():
-    assert rounds(*drawn("chain", 300), 0.5, block=128) == 300
-    assert rounds(*drawn("disjoint", 300), 0.5, block=128) == 3  # each finds nothing changed
-    assert rounds(*drawn("disjoint", 300), 0.5) == 1
-    assert rounds(*drawn("identical", 300), 0.5, block=128) == 2 + 1 + 1
-    assert rounds(*drawn("disjoint", 300), 0.5, block=block_of("xla_blocks", 300)) == 1
-
-
-def test_no_boxes_need_no_round_in_blocks():
+def test_no_boxes_need_no_round_and_a_row_at_a_time_is_not_modelled():
     assert rounds(np.ones((0, 4), np.float32), np.ones(0, np.float32), 0.5, block=128) == 0
-
-
-def test_the_row_at_a_time_is_not_modelled():
     with pytest.raises(ValueError, match="accepted: xla_matrix, xla_blocks, pallas"):
         model(WORKLOADS["tiny"], "xla")
 

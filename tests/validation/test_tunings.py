@@ -25,6 +25,11 @@ def row():
     return problems(1)[0]
 
 
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / SEARCHED
+
+
 def trials(row, *milliseconds):
     """A record for theirs, and one for each other tuning."""
     at = lambda ms, tuning: dataclasses.replace(row.key, tuning=tuning).record(
@@ -51,20 +56,20 @@ def test_candidates_are_the_publisher_s_and_drawn_by_a_hash():
         assert all(set(each) == set(row.tuning) for each in drawn) and row.tuning not in drawn
 
 
-def test_theirs_has_a_place_and_a_loss_unless_it_is_refused(row, tmp_path):
-    file = tmp_path / SEARCHED
-    others = [1.0, *(2.0 + i for i in range(18)), math.inf]
-    write(file, trials(row, 1.1, *others))
-    [one] = rankings(file)
-    assert (one.place, one.known, len(one.trials)) == (2, 20, 21)
-    assert not one.first and one.loss == pytest.approx(0.1)
-    write(file, trials(row, 3.5, *others))
-    [one] = rankings(file)
-    assert one.place == 4 and not one.first and one.loss == pytest.approx(2.5)
-    assert isinstance(one, Ranking) and one.row == row
-    write(file, trials(row, math.inf, 1.0, 2.0))  # refused
-    [one] = rankings(file)
-    assert one.place is None and one.loss is None and not one.first
+@pytest.mark.parametrize(
+    ("theirs", "others", "place", "known", "loss"),
+    [
+        (1.1, [1.0, *range(2, 20), math.inf], 2, 20, 0.1),
+        (3.5, [1.0, *range(2, 20), math.inf], 4, 20, 2.5),
+        (math.inf, [1.0, 2.0], None, 2, None),  # refused
+    ],
+)
+def test_theirs_has_a_place_and_a_loss(row, file, theirs, others, place, known, loss):
+    write(file, trials(row, theirs, *others))
+    [ranking] = rankings(file)
+    assert (ranking.place, ranking.known, len(ranking.trials)) == (place, known, len(others) + 1)
+    assert not ranking.first and ranking.row == row
+    assert ranking.loss == (loss and pytest.approx(loss))
     write(file, [])
     assert rankings(file) == []
 
@@ -82,8 +87,7 @@ def test_a_tie_is_told(row):
     assert "by chance it would in about 1." in " ".join(tunings.sentences(known))
 
 
-def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
-    file = tmp_path / SEARCHED
+def test_a_ranking_is_of_one_model_and_says_of_which(row, file):
     older = lambda one: dataclasses.replace(one, versions="jax 0, model 0", method="static profile")
     write(file, [*map(older, trials(row, 3.0, 1.0)), *trials(row, 1.0, 2.0)])
     [one] = rankings(file)
@@ -96,8 +100,8 @@ def test_a_ranking_is_of_one_model_and_says_of_which(row, tmp_path):
 
 
 @needs_tokamax
-def test_a_problem_that_was_ranked_whole_is_kept(row, tmp_path, monkeypatch):
-    file, asked = tmp_path / SEARCHED, []
+def test_a_problem_that_was_ranked_whole_is_kept(row, file, monkeypatch):
+    asked = []
     drawn = [row.tuning, *itertools.islice(candidates(row), 2)]
     known = [dataclasses.replace(row.key, tuning=each) for each in drawn]
     known = [each.record(kind="estimated", value=1.0, versions="jax 0") for each in known]
@@ -124,7 +128,7 @@ def test_tiles_that_are_refused_or_too_small_to_count_are_not_drawn():
 
 
 @needs_tokamax
-def test_a_search_ranks_theirs_and_the_drawn_with_the_tuner(row, tmp_path, monkeypatch):
+def test_a_search_ranks_theirs_and_the_drawn_with_the_tuner(row, file, monkeypatch):
     asked = {}
 
     def tune(function, *arguments, candidates, store, chip, **options):
@@ -133,15 +137,14 @@ def test_a_search_ranks_theirs_and_the_drawn_with_the_tuner(row, tmp_path, monke
             store[str(tpu.Trial(each, 0.0))] = 1e-3 * (1 + i), "compute", "how"
 
     monkeypatch.setattr(tpu, "tune", tune)
-    [one] = tunings.search([row], others=4, file=tmp_path / SEARCHED)
+    [one] = tunings.search([row], others=4, file=file)
     assert asked["chip"] == row.chip and len(asked["candidates"]) == 5
     assert one.place == 1 and one.trials[0][0] == row.tuning and one.loss == 0
     assert asked["candidates"][0] == row.tuning.typed()
 
 
+@pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 def test_the_command_ranks_and_tells_the_record(row, tmp_path, monkeypatch):
-    if not available("libtpu"):
-        pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
     asked = []
 
     def search(rows, *, fresh, progress):

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from kernels import optional
 from kernels.figures import read, store
 from kernels.machines.tpu.estimate import Estimate, OpEstimate
 from kernels.proof.catalog import OPERATORS
@@ -82,8 +83,6 @@ def test_what_is_saved_comes_back(tmp_path, monkeypatch):
 
 
 def test_without_torchax_the_message_names_it(monkeypatch):
-    from kernels import optional
-
     monkeypatch.setattr(optional, "available", lambda module: module != "torchax")
     with pytest.raises(optional.MissingPackage, match=r"torchax is needed for .*\[torchax\]"):
         vit_step.step("pallas")

@@ -12,9 +12,9 @@ from commands import python, run
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels import pictures
+from kernels import gpu, pictures
 from kernels.cli import terminal
-from kernels.machines.gpu import toolchain
+from kernels.machines.gpu import compiler, toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
 from kernels.yours import cache, gpu_words, machines, on_gpu
@@ -58,31 +58,23 @@ def test_an_entry_is_explained_and_estimated_alike(monkeypatch):
     assert f"{float(low) * 1e3:.0f} ns to {high} {unit}" in estimate and "HGMMA" in explanation
 
 
-def test_what_the_compilers_refuse_is_one_line(monkeypatch):
-    from kernels.machines.gpu import compiler
-
-    known = (
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
         (overflow(327680, 232448), "asks for 327,680 bytes of shared memory and may have 232,448"),
-        (
-            GpuCompileError("crashed", "Mosaic GPU ended its process on f for h100 (signal 6)"),
-            "Mosaic GPU ended its process",
-        ),
-        (
-            GpuCompileError("timeout", "the compiler had not finished f for h100 after 2 s"),
-            "had not finished f for h100 after 2 s",
-        ),
-    )
-    for error, words in known:
+        (GpuCompileError("crashed", "Mosaic GPU ended its process"), "Mosaic GPU ended its"),
+        (GpuCompileError("timeout", "f for h100 had not finished"), "h100 had not finished"),
+    ],
+)
+def test_what_the_compilers_refuse_is_one_line(error, words, monkeypatch):
+    def refuse(*_, **__):
+        raise error
 
-        def refuse(*_, error=error, **__):
-            raise error
-
-        monkeypatch.setattr(compiler, "compile_program", refuse)
-        made = on_gpu.explain(PRODUCT)
-        assert made.facts.error["kind"] == error.kind
-        told = str(made).splitlines()
-        assert len(told) == 2 and words in told[1]
-        assert words in made.html().replace("&#x27;", "'")
+    monkeypatch.setattr(compiler, "compile_program", refuse)
+    made = on_gpu.explain(PRODUCT)
+    lines = str(made).splitlines()
+    assert made.facts.error["kind"] == error.kind and len(lines) == 2 and words in lines[1]
+    assert words in made.html().replace("&#x27;", "'")
 
 
 def test_an_unknown_chip_and_a_missing_tool_are_one_line(monkeypatch, tmp_path):
@@ -91,11 +83,6 @@ def test_an_unknown_chip_and_a_missing_tool_are_one_line(monkeypatch, tmp_path):
     assert machines.machine("l4").known() == on_gpu.known()
     monkeypatch.setenv(toolchain.FOLDER, str(tmp_path))
     with pytest.raises(MissingPackage, match=r"jax-cuda12-pjrt.*`make venv EXTRAS=gpu`"):
-        on_gpu.ready()
-    plugin = tmp_path / toolchain.PLUGIN
-    plugin.parent.mkdir(parents=True)
-    plugin.touch()
-    with pytest.raises(MissingPackage, match=r"ptxas .*is not installed"):
         on_gpu.ready()
 
 
@@ -141,13 +128,9 @@ def test_what_cannot_be_explained_is_said_in_a_line():
 
 @pytest.mark.cuda
 def test_pictures_say_what_the_code_says():
-    from kernels import gpu
-
     x = jax.ShapeDtypeStruct((4096, 4096), jnp.float32)
-    program = lambda x, y: x @ y
-    kernel = gpu.compile(
-        program, x, x, gemm="triton", tile=(128, 128, 32, 3, 8), passes=False
-    ).kernel()
+    options = {"gemm": "triton", "tile": (128, 128, 32, 3, 8), "passes": False}
+    kernel = gpu.compile(jnp.matmul, x, x, **options).kernel()
     full = kernel.occupancy
     assert f"{full.blocks} blocks, {full.warps} warps" in pictures.occupancy(kernel).says
     drawn = pictures.heat(kernel)

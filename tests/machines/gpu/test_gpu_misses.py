@@ -1,7 +1,5 @@
 """What is wrong on an H100, and the simulation of a block does not find, or only since JAX 0.12."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +10,10 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from kernels.machines.gpu.simulator import SimulationError, simulate
 
 X = np.arange(128, dtype=np.float32)
+
+
+def launched(kernel, x, **options):
+    return plgpu.kernel(kernel, out_type=jax.ShapeDtypeStruct(x.shape, np.float32), **options)(x)
 
 
 def stored(x, *, commit=True, wait=True, overwrite=False):
@@ -29,11 +31,8 @@ def stored(x, *, commit=True, wait=True, overwrite=False):
         if wait:
             plgpu.wait_smem_to_gmem(0)
 
-    return plgpu.kernel(
-        kernel,
-        out_type=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        scratch_types=[plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier()],
-    )(x)
+    scratch = [plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier()]
+    return launched(kernel, x, scratch_types=scratch)
 
 
 def one_output(x):
@@ -42,9 +41,7 @@ def one_output(x):
     def kernel(x_gmem, o_gmem):
         o_gmem[...] = x_gmem[...] + jax.lax.axis_index("block")
 
-    return plgpu.kernel(
-        kernel, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), grid=(2,), grid_names=("block",)
-    )(x)
+    return launched(kernel, x, grid=(2,), grid_names=("block",))
 
 
 def unawaited(x):
@@ -62,40 +59,31 @@ def unawaited(x):
         o_gmem[...] = pl.run_scoped(multiply, plgpu.ACC((64, 64), jnp.float32))
 
     transforms = (plgpu.TilingTransform((8, 64)), plgpu.SwizzleTransform(128))
-    return plgpu.kernel(
-        kernel,
-        out_type=jax.ShapeDtypeStruct((64, 64), jnp.float32),
-        scratch_types=[plgpu.SMEM((64, 64), jnp.float16, transforms=transforms), plgpu.Barrier()],
-    )(x)
+    scratch = [plgpu.SMEM((64, 64), jnp.float16, transforms=transforms), plgpu.Barrier()]
+    return launched(kernel, x, scratch_types=scratch)
 
 
 # JAX 0.12 finds all of these.
 MISSED = {
-    "stores to shared memory are not committed before TMA reads them": (
-        functools.partial(stored, commit=False),
-        X + 1,
-    ),
-    "nobody waits for TMA to have stored": (functools.partial(stored, wait=False), X + 1),
-    "shared memory is overwritten while TMA reads it": (
-        functools.partial(stored, overwrite=True),
-        X + 1,
-    ),
-    "two blocks write one output": (one_output, X + 1),
+    "stores to shared memory are not committed before TMA reads them": (stored, {"commit": False}),
+    "nobody waits for TMA to have stored": (stored, {"wait": False}),
+    "shared memory is overwritten while TMA reads it": (stored, {"overwrite": True}),
+    "two blocks write one output": (one_output, {}),
 }
 
 
 @pytest.mark.parametrize("what", MISSED)
 def test_the_simulation_misses(what):
     """When one of these fails, JAX's simulation has learned something: tell it where it is told."""
-    function, result = MISSED[what]
+    function, options = MISSED[what]
     if jax.__version_info__ >= (0, 12):
         try:
-            assert simulate(function, X).races
+            assert simulate(function, X, **options).races
         except SimulationError as refused:
             assert "operations completed before kernel finished" in str(refused)
     else:
-        found = simulate(function, X)
-        assert not found.races and np.array_equal(found.result, result)
+        run = simulate(function, X, **options)
+        assert not run.races and np.array_equal(run.result, X + 1)
 
 
 def test_the_simulation_misses_a_product_that_nobody_waits_for():

@@ -23,6 +23,10 @@ X = np.arange(256, dtype=np.float32)
 KEY = jax.random.key(0)
 
 
+def launched(kernel, x, **options):
+    return plgpu.kernel(kernel, out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32), **options)(x)
+
+
 def copied(x, *, waits=True, arrivals=1, interpret=None):
     """x + 1, by way of shared memory."""
 
@@ -32,12 +36,8 @@ def copied(x, *, waits=True, arrivals=1, interpret=None):
             plgpu.barrier_wait(arrived)
         o_gmem[...] = x_smem[...] + 1
 
-    return plgpu.kernel(
-        kernel,
-        out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32),
-        scratch_types=[plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier(num_arrivals=arrivals)],
-        interpret=interpret,
-    )(x)
+    scratch = [plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier(num_arrivals=arrivals)]
+    return launched(kernel, x, scratch_types=scratch, interpret=interpret)
 
 
 def handed_over(x, *, waits=True):
@@ -55,13 +55,8 @@ def handed_over(x, *, waits=True):
                 plgpu.barrier_wait(filled)
             o_gmem[...] = x_smem[...] + 2
 
-    return plgpu.kernel(
-        kernel,
-        out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32),
-        scratch_types=[plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier()],
-        num_threads=2,
-        thread_name="wg",
-    )(x)
+    scratch = [plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier()]
+    return launched(kernel, x, scratch_types=scratch, num_threads=2, thread_name="wg")
 
 
 def test_a_block_is_simulated():
@@ -70,9 +65,11 @@ def test_a_block_is_simulated():
         assert np.array_equal(found.result, X + more) and found.races == ()
 
 
-def test_a_copy_that_nobody_waits_for_is_a_race():
-    (race,) = simulate(copied, X, waits=False).races
+@pytest.mark.parametrize("function", [copied, handed_over])
+def test_what_nobody_waits_for_is_a_race(function):
+    (race,) = simulate(function, X, waits=False).races  # whatever the result: it is luck
     assert "a read and a write of the same memory, unordered (test_gpu_mosaic.py" in race
+    assert simulate(function, X, waits=False, races=False).races == ()
 
 
 def test_a_race_in_a_notebook_is_told_by_its_line():
@@ -89,12 +86,6 @@ def test_too_few_arrivals_end_in_words():
     assert np.array_equal(simulate(copied, X).result, X + 1)
 
 
-def test_a_race_between_warpgroups_is_found():
-    (race,) = simulate(handed_over, X, waits=False).races  # whatever the result: it is luck
-    assert "a read and a write of the same memory, unordered (test_gpu_mosaic.py" in race
-    assert simulate(handed_over, X, waits=False, races=False).races == ()
-
-
 def test_a_planted_fault_fails_when_it_is_interpreted(monkeypatch):
     operator = OPERATORS["matmul"]
     subject = ladder.Subject.of(operator, operator["mosaic_gpu"])
@@ -107,30 +98,20 @@ def test_a_planted_fault_fails_when_it_is_interpreted(monkeypatch):
     assert check.status == "failed" and "reference" in check.message, check
 
 
+HALVES, WIDE = jnp.ones((2, 2), jnp.bfloat16), jnp.ones((1, 1, 8, 256), jnp.bfloat16)
+
+
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("function", "arguments", "options", "says"),
     [
-        (lambda: matmul(X[None], X[:, None], implementation="mosaic_gpu"), "accepted: bfloat16"),
-        (
-            lambda: matmul(
-                jnp.ones((2, 2), jnp.bfloat16),
-                jnp.ones((2, 2), jnp.bfloat16),
-                implementation="mosaic_gpu",
-                prologue=jnp.tanh,
-            ),
-            "reads x straight into its tensor cores",
-        ),
-        (
-            lambda: attention(
-                *[jnp.ones((1, 1, 8, 256), jnp.bfloat16)] * 3, implementation="mosaic_gpu"
-            ),
-            "accepted: at most 128",
-        ),
+        (matmul, (X[None], X[:, None]), {}, "accepted: bfloat16"),
+        (matmul, (HALVES,) * 2, {"prologue": jnp.tanh}, "reads x straight into its tensor cores"),
+        (attention, (WIDE,) * 3, {}, "accepted: at most 128"),
     ],
 )
-def test_what_it_does_not_take_is_refused(call, says):
+def test_what_it_does_not_take_is_refused(function, arguments, options, says):
     with pytest.raises(ValueError, match=says):
-        call()
+        function(*arguments, implementation="mosaic_gpu", **options)
 
 
 def test_causal_attention_does_not_touch_what_is_hidden_from_a_whole_block():
@@ -157,22 +138,13 @@ def test_a_kernel_of_another_route_is_none_of_mosaic_gpu():
 def test_the_matmul_is_three_warpgroups_of_an_h100():
     square = jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16)
     multiply = functools.partial(matmul, implementation="mosaic_gpu")
-    for _ in range(2):  # the second time the compiler has it already
-        kernel = gpu.compile(multiply, square, square, passes=False).kernel("matmul")
-        assert kernel.grid == (132, 1, 1) and kernel.threads == 384
-        assert kernel.registers == 168 and not kernel.spills
-        wide = [i for i in kernel.instructions if i.name.startswith("HGMMA.64x128x16.F32.BF16")]
-        assert len(wide) == kernel.counts["HGMMA"] == 8
-        assert kernel.counts["UTMALDG"] and kernel.counts["UTMASTG"]
-        assert kernel.counts["USETMAXREG"] == 2
-
-
-@pytest.mark.cuda
-def test_a_chip_without_wgmma_says_so():
-    square = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
-    multiply = functools.partial(matmul, implementation="mosaic_gpu")
-    with pytest.raises(gpu.GpuCompileError, match=r"sm_80|wgmma|another generation"):
-        gpu.compile(multiply, square, square, chip="a100", passes=False)
+    kernel = gpu.compile(multiply, square, square, passes=False).kernel("matmul")
+    assert kernel.grid == (132, 1, 1) and kernel.threads == 384
+    assert kernel.registers == 168 and not kernel.spills
+    wide = [i for i in kernel.instructions if i.name.startswith("HGMMA.64x128x16.F32.BF16")]
+    assert len(wide) == kernel.counts["HGMMA"] == 8
+    assert kernel.counts["UTMALDG"] and kernel.counts["UTMASTG"]
+    assert kernel.counts["USETMAXREG"] == 2
 
 
 @pytest.mark.cuda

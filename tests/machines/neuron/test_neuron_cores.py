@@ -61,10 +61,9 @@ def test_products_of_packed_numbers_take_the_lowest_bits_first(dtype):
     element, width, whole = bits
     codes = each.astype(element).view(np.uint8).astype(whole)
     a = np.full((32, 2), sum(code << whole(width * i) for i, code in enumerate(codes)), whole)
-    b = np.zeros((32, 4), whole)
     one = int(np.array(1, element).view(np.uint8))
-    for column in range(4):
-        b[:, column] = one << (width * column)  # picks a number out of each element
+    picks = [one << (width * column) for column in range(4)]  # a number out of each element
+    b = np.tile(np.array(picks, whole), (32, 1))
     scale = np.full((32, 4), 128, np.uint8)  # 2 each
 
     @modern.jit

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kernels import neuron
+from kernels.giou import giou
 from kernels.giou import neuronxcc as old
 from kernels.giou import nki as new
 from kernels.machines.neuron import NeuronError
@@ -46,7 +47,9 @@ def helper(tile, n):
 
 
 def test_what_is_allowed_is_left_alone():
-    for kernel in (jit(plain), new.giou_kernel, old.giou_kernel):
+    for kernel in (plain, shipped):
+        assert neuron.lint(jit(kernel)) == []
+    for kernel in (new.giou_kernel, old.giou_kernel, beta_jit(shipped_beta)):
         assert neuron.lint(kernel) == []
 
 
@@ -62,34 +65,9 @@ def doubled(x):
     return b * 2.0
 
 
-# Patterns of kernels that AWS ships, in our own words: the lint has nothing to say about them.
-
-
-def shipped_optional_argument(x, bias=None, cache=None):
-    y = nl.ndarray(x.shape, dtype=x.dtype)
-    nisa.dma_copy(dst=y, src=x)
-    if bias != None and bias.shape[0] == x.shape[0]:  # noqa: E711
-        nisa.tensor_tensor(dst=y, data1=y, data2=bias, op=nl.add)
-    if cache:
-        nisa.tensor_copy(dst=y, src=cache[0])
-    return y
-
-
-def shipped_lists(x, needed, sizes):
-    for size, wanted in zip(sizes, needed):
-        if not needed[0] and not wanted:
-            continue
-        for at in range(math.ceil(size / 128)):
-            nisa.memset(dst=x[at : at + 1, :], value=0.0)
-
-
 def _checked(condition, message):
     if not condition:
         raise AssertionError(message + str(math.prod((2, 3))) + os.linesep)
-
-
-def shipped_checks(x):
-    _checked(x.shape[0] <= 128, f"{x.shape[0]} partitions")
 
 
 def _product(sizes):
@@ -99,35 +77,35 @@ def _product(sizes):
     return number
 
 
-def shipped_sizes(x):
-    return _product(x.shape[1:]) + _product([x.shape[0]])
-
-
 @jit
 def _inner(tile):
     nisa.memset(dst=tile, value=0.0)
 
 
-def shipped_kernel_in_a_kernel(x):
-    _inner(x)
+def shipped(x, needed, sizes, bias=None, cache=None):
+    """Patterns of kernels that AWS ships, in our own words."""
+    _checked(x.shape[0] <= 128, f"{x.shape[0]} partitions")
+    y = nl.ndarray(x.shape, dtype=x.dtype)
+    nisa.dma_copy(dst=y, src=x)
+    if bias != None and bias.shape[0] == x.shape[0]:  # noqa: E711
+        nisa.tensor_tensor(dst=y, data1=y, data2=bias, op=nl.add)
+    if cache:
+        nisa.tensor_copy(dst=y, src=cache[0])
+    for size, wanted in zip(sizes, needed):
+        if not needed[0] and not wanted:
+            continue
+        for at in range(math.ceil(size / 128)):
+            nisa.memset(dst=x[at : at + 1, :], value=0.0)
+    _inner(x)  # a kernel in a kernel
     if nisa.get_nc_version() >= nisa.nc_version.gen3:
         register = nisa.register_alloc(0)
         nisa.register_load(register, x[0:1, 0:1])
+    nl.store(x, nl.multiply(nl.load(x), 2.0))
 
-
-def shipped_loads(x):
-    tile = nl.load(x)
-    nl.store(x, nl.multiply(tile, 2.0))
-
-
-def shipped_loop_and_imported_instruction(x):
     def body(row):
-        memset(x.ap([[4, 128], [1, 4]], scalar_offset=row), 0.0)
+        memset(x.ap([[4, 128], [1, 4]], scalar_offset=row), 0.0)  # imported by its name
 
     nl.fori_loop(0, 512, body, step=128)
-
-
-def shipped_blocks(x):
     tiles = []
     for k in nl.affine_range(4):
         tile = nl.ndarray((128, 4), dtype=x.dtype, buffer=nl.sbuf)
@@ -136,23 +114,15 @@ def shipped_blocks(x):
     total = nl.ndarray((4, 4), dtype=nl.float32, buffer=nl.psum)
     for k in nl.sequential_range(4):
         nisa.nc_matmul(total, tiles[k], tiles[k], accumulate=(k > 0))
+    return _product(x.shape[1:]) + _product([x.shape[0]])
 
 
-def shipped_beta_sum(x, y):
+def shipped_beta(x, y):
     total = bl.zeros((4, 4), dtype=bl.float32, buffer=bl.psum)
     for k in bl.affine_range(2):
         total += bisa.nc_matmul(x[k], y[k])
         total[...] += bl.matmul(x[k], y[k], transpose_x=True)
     return total
-
-
-SHIPPED = [value for name, value in list(globals().items()) if name.startswith("shipped_")]
-
-
-@pytest.mark.parametrize("kernel", SHIPPED, ids=lambda kernel: kernel.__name__)
-def test_patterns_that_aws_ships_pass(kernel):
-    dialect = "neuronxcc" if kernel is shipped_beta_sum else "nki"
-    assert neuron.lint(NkiKernel(kernel, dialect)) == []
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -162,8 +132,7 @@ def test_a_planted_fault_is_found(name, tmp_path):
     path, scope = tmp_path / "planted.py", {**globals()}
     path.write_text(source)
     exec(compile(source, path, "exec"), scope)
-    found = neuron.lint(NkiKernel(scope["kernel"], "nki"))
-    (finding,) = found
+    (finding,) = neuron.lint(NkiKernel(scope["kernel"], "nki"))
     assert what in finding.what and instead in finding.instead
     file, lines = "planted.py", range(3, 4 + body.count("\n"))
     if name == "in a helper":
@@ -222,8 +191,6 @@ def test_beta_1_s_loops_are_traced_once(kernel, what):
 
 
 def test_lower_says_how_far_it_went():
-    from kernels.giou import giou
-
     boxes = np.zeros((3, 5, 4), np.float32)
     for name, module in (("nki", "nki"), ("neuronxcc", "neuronxcc.nki")):
         if neuron.vendor.find(name):
@@ -240,9 +207,15 @@ def test_lower_refuses_what_the_lint_finds_even_where_it_does_not_run():
         neuron.lower(function, np.ones((4, 4), np.float32))
 
 
-def test_lower_needs_a_kernel():
+def test_lower_needs_a_kernel_and_passes_on_why_there_is_none():
     with pytest.raises(NeuronError, match="no kernel was started"):
         neuron.lower(lambda x, *, interpret: x, np.ones(3))
+
+    def function(x, *, interpret):
+        raise ValueError("x is wrong")
+
+    with pytest.raises(ValueError, match="x is wrong"):
+        neuron.lower(function, np.ones(3))
 
 
 def test_a_kernel_without_source_is_refused():
@@ -250,11 +223,3 @@ def test_a_kernel_without_source_is_refused():
     exec("def made(x):\n    return x", scope)
     with pytest.raises(NeuronError, match="the source of made is not to be had"):
         neuron.lint(jit(scope["made"]))
-
-
-def test_a_call_that_fails_before_its_kernel_starts_says_why():
-    def function(x, *, interpret):
-        raise ValueError("x is wrong")
-
-    with pytest.raises(ValueError, match="x is wrong"):
-        neuron.lower(function, np.ones(3))

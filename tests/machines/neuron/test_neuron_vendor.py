@@ -10,10 +10,12 @@ import pytest
 from close import assert_close
 from commands import python
 
-from kernels import neuron
-from kernels.machines.neuron import NeuronError, vendor
+from kernels import ladder, neuron
+from kernels.giou import giou, nki, reference
+from kernels.machines.neuron import NeuronError, api, vendor
 from kernels.machines.optional import MissingPackage
 from kernels.proof.backends.nki import NKI
+from kernels.proof.catalog import OPERATORS
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 KERNEL = """
@@ -97,25 +99,20 @@ def decorated(folder, monkeypatch):
 
 
 def test_here_nothing_is_taken_for_the_vendor_s_package(folder):
-    """A folder of that name is a namespace package to Python."""
+    """A folder of that name is a namespace package to Python; and a placeholder may raise."""
     if vendor.find("nki"):
         pytest.skip("nki is installed")
     (folder / "nki").mkdir()
     (folder / "nki" / "notes.txt").touch()
-    vendor.find.cache_clear()
-    assert vendor.find("nki") is None
-
-
-def test_a_placeholder_that_raises_is_not_the_package(folder):
     (folder / "neuronxcc").mkdir()
     (folder / "neuronxcc" / "__init__.py").write_text("raise RuntimeError('WRONG PACKAGE')")
     sys.modules.pop("neuronxcc", None)
+    vendor.find.cache_clear()
+    assert vendor.find("nki") is None
     assert vendor.find("neuronxcc") is None and "neuronxcc" not in sys.modules
 
 
 def test_no_device_without_the_package_and_how_to_get_it(folder):
-    from kernels.giou import giou
-
     if vendor.find("nki") or vendor.find("neuronxcc"):
         pytest.skip("a Neuron package is installed")
     boxes = np.zeros((1, 1, 4), np.float32)
@@ -207,21 +204,15 @@ def test_with_the_vendor_s_package_its_names_are_its_own(monkeypatch):
 
 
 def test_a_kernel_runs_on_the_device_where_there_is_one(decorated, monkeypatch):
-    assert neuron.run(decorated, X, interpret=False) == "ran on the device"
-    monkeypatch.setattr(vendor, "device", lambda: True)
-    assert neuron.run(decorated, X) == "ran on the device"
-    assert np.array_equal(neuron.run(decorated, X, interpret=True), X + 1)
-    monkeypatch.setattr(vendor, "device", lambda: False)
-    assert np.array_equal(neuron.run(decorated, X), X + 1)
-
-
-def test_lower_hands_over_to_the_vendor_s_tools(decorated, monkeypatch):
     def function(x, *, interpret):
         return neuron.run(decorated, x, interpret=interpret)
 
+    assert neuron.run(decorated, X, interpret=False) == "ran on the device"
+    assert np.array_equal(neuron.run(decorated, X), X + 1)
     assert "run in nki.simulate: there is no Neuron device" in neuron.lower(function, X)
     monkeypatch.setattr(vendor, "device", lambda: True)
-    assert neuron.lower(function, X) == ""
+    assert neuron.run(decorated, X) == "ran on the device" and neuron.lower(function, X) == ""
+    assert np.array_equal(neuron.run(decorated, X, interpret=True), X + 1)
 
 
 def test_the_vendor_s_last_words_reach_the_reader(folder, monkeypatch):
@@ -240,39 +231,31 @@ def test_the_vendor_s_last_words_reach_the_reader(folder, monkeypatch):
 
 def test_zeros_from_a_device_are_refused(monkeypatch):
     """What neuronxcc.nki.baremetal returned on SDK 2.32."""
-    from kernels import ladder
-    from kernels.proof.catalog import OPERATORS
-
     operator = OPERATORS["giou"]
-    subject = ladder.Subject(
-        operator, "zeros", NKI, lambda p, t, *, interpret: np.zeros(p.shape[:2], np.float32)
-    )
+    zeros = lambda p, t, *, interpret: np.zeros(p.shape[:2], np.float32)
+    subject = ladder.Subject(operator, "zeros", NKI, zeros)
     monkeypatch.setattr(neuron, "device", lambda: True)
     monkeypatch.setattr(vendor, "find", lambda generation: neuron)
     (check,) = ladder.climb(subject, "measure", [operator.workloads["tile"]])
     assert check.status == "failed" and check.message == "every element is zero"
 
 
-def fresh(path, name):
-    """A module of the package, loaded once more."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_book_s_kernel_is_the_vendor_s_where_that_is_installed(monkeypatch):
-    from kernels.giou import giou, nki, reference
-    from kernels.machines.neuron import api
+    def fresh(module):
+        """The same, loaded once more."""
+        spec = importlib.util.spec_from_file_location("a_kernel", module.__file__)
+        again = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(again)
+        return again
 
     boxes = np.arange(48, dtype=np.float32).reshape(3, 4, 4)
     plain = giou(boxes, boxes + 1, implementation="numpy")
     pretend(monkeypatch)
-    theirs = fresh(api.__file__, "a_kernel")
+    theirs = fresh(api)
     assert theirs.nki is sys.modules["nki"] and theirs.nisa is sys.modules["nki.isa"]
     for name in ("nki", "nl", "nisa"):
         monkeypatch.setattr(api, name, getattr(theirs, name))
-    kernel = fresh(nki.__file__, "a_kernel").giou_kernel
+    kernel = fresh(nki).giou_kernel
     assert isinstance(kernel, Vendors) and neuron.lint(kernel) == []
     wide = boxes.astype(np.float64), boxes.astype(np.float64) + 1
     got = neuron.simulate(kernel, boxes, boxes + 1)
@@ -282,8 +265,6 @@ def test_the_book_s_kernel_is_the_vendor_s_where_that_is_installed(monkeypatch):
 
 def test_a_failure_after_a_launch_is_not_swallowed():
     """Whatever goes wrong behind the kernel is the operator's mistake too."""
-    from kernels.giou import nki
-
     boxes = np.zeros((1, 1, 4), np.float32)
 
     def broken(x, *, interpret):

@@ -8,14 +8,20 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
+from pallas_samples import copy, shape
 
 from kernels.machines.pallas import calls, interprets
 from kernels.matmul import BlockSizes, matmul
 from kernels.vector import iota
 
+matrix = functools.partial(shape, dtype=jnp.float32)
 
-def matrix(m, n, dtype=jnp.float32):
-    return jax.ShapeDtypeStruct((m, n), dtype)
+
+def of_copy(x, out, grid, read, written, **options):
+    """The call of a kernel that copies blocks of x."""
+    options |= {"grid": grid, "in_specs": [read], "out_specs": written, "out_shape": matrix(*out)}
+    (call,) = calls(pl.pallas_call(copy, **options), x)
+    return call
 
 
 def test_matmul_by_hand():
@@ -44,32 +50,18 @@ def test_scalar_memory_and_a_gpu_kernel():
 
 
 def test_squeezed_and_element_dimensions():
-    def kernel(x_ref, o_ref):
-        o_ref[...] = x_ref[...]
-
-    def f(x):
-        return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct((3, 8, 128), x.dtype),
-            grid=(3,),
-            in_specs=[pl.BlockSpec((None, pl.Element(8), 128), lambda i: (i, 4, 0))],
-            out_specs=pl.BlockSpec((None, 8, 128), lambda i: (i, 0, 0)),
-        )(x)
-
-    (call,) = calls(f, jax.ShapeDtypeStruct((3, 16, 128), jnp.float32))
+    read = pl.BlockSpec((None, pl.Element(8), 128), lambda i: (i, 4, 0))
+    written = pl.BlockSpec((None, 8, 128), lambda i: (i, 0, 0))
+    call = of_copy(matrix(3, 16, 128), (3, 8, 128), (3,), read, written)
     assert call.inputs[0].block == (1, 8, 128)
     assert call.inputs[0].starts.tolist() == [[0, 4, 0], [1, 4, 0], [2, 4, 0]]
 
 
 def test_no_grid_and_whole_arrays():
-    def kernel(x_ref, o_ref):
-        o_ref[...] = x_ref[...] + 1
-
-    f = pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((8,), jnp.int32))
-    (call,) = calls(f, jax.ShapeDtypeStruct((8,), jnp.int32))
+    (call,) = calls(pl.pallas_call(copy, out_shape=matrix(8)), matrix(8))
     assert call.grid == () and call.programs.shape == (1, 0)
     assert not call.operands[0].blocked and call.operands[0].moved.tolist() == [True]
-    assert call.name == "kernel"
+    assert call.name == "copy"
 
 
 def test_every_call_is_found_through_jit_vmap_and_grad():
@@ -85,66 +77,45 @@ def test_a_function_without_a_kernel_is_refused():
         calls(jnp.sin, matrix(8, 8))
 
 
-def shifted(index, block=(8, 128), grid=(4,)):
-    def kernel(x_ref, o_ref):
-        o_ref[...] = x_ref[...]
-
-    spec = pl.BlockSpec(block, index)
-    straight = pl.BlockSpec(block, lambda i: (i, 0))
-    return pl.pallas_call(
-        kernel, out_shape=matrix(32, 128), grid=grid, in_specs=[spec], out_specs=straight
-    )
+def shifted(index, grid=(4,)):
+    read, written = pl.BlockSpec((8, 128), index), pl.BlockSpec((8, 128), lambda i: (i, 0))
+    return of_copy(matrix(32, 128), (32, 128), grid, read, written)
 
 
 @pytest.mark.parametrize(("by", "program", "start"), [(1, 3, 32), (-1, 0, -8)])
 def test_an_index_outside_is_reported(by, program, start):
-    (call,) = calls(shifted(lambda i: (i + by, 0)), matrix(32, 128))
     says = f"input x: program ({program},) asks for the block that starts at {start}"
-    assert call.problems()[0].startswith(says)
+    assert shifted(lambda i: (i + by, 0)).problems()[0].startswith(says)
 
 
 def test_an_output_block_without_a_program_is_reported():
-    (call,) = calls(shifted(lambda i: (i, 0), grid=(3,)), matrix(32, 128))
+    call = shifted(lambda i: (i, 0), grid=(3,))
     assert call.problems() == ["output o: 1 of its 4 blocks are written by no program"]
+    empty = shifted(lambda i: (i, 0), grid=(0,))
+    assert [operand.traffic for operand in empty.operands] == [0, 0]
+    assert "4 of its 4 blocks" in empty.problems()[0]
 
 
-def test_an_output_that_shares_an_input_s_memory_may_be_written_in_part():
-    def kernel(x_ref, o_ref):
-        o_ref[...] = x_ref[...] * 2
-
-    block = pl.BlockSpec((8, 128), lambda i: (2, 0))
-    options = {"grid": (1,), "in_specs": [block], "out_specs": block}
-    update = pl.pallas_call(
-        kernel, out_shape=matrix(32, 128), input_output_aliases={0: 0}, **options
-    )
-    fresh = pl.pallas_call(kernel, out_shape=matrix(32, 128), **options)
-    assert calls(update, matrix(32, 128))[0].problems() == []
-    assert len(calls(fresh, matrix(32, 128))[0].problems()) == 1
-
-
-def test_an_empty_grid_moves_nothing():
-    (call,) = calls(shifted(lambda i: (i, 0), grid=(0,)), matrix(32, 128))
-    assert [operand.traffic for operand in call.operands] == [0, 0]
-    assert "4 of its 4 blocks" in call.problems()[0]
+@pytest.mark.parametrize(("aliases", "count"), [({0: 0}, 0), ({}, 1)])
+def test_an_output_that_shares_an_input_s_memory_may_be_written_in_part(aliases, count):
+    block, x = pl.BlockSpec((8, 128), lambda i: (2, 0)), matrix(32, 128)
+    call = of_copy(x, (32, 128), (1,), block, block, input_output_aliases=aliases)
+    assert len(call.problems()) == count
 
 
 def test_a_grid_too_large_to_look_at_is_refused():
-    f = shifted(lambda i: (0, 0), grid=(1 << 21,))
     with pytest.raises(ValueError, match="at most 1048576 programs"):
-        calls(f, matrix(32, 128))
+        shifted(lambda i: (0, 0), grid=(1 << 21,))
 
 
 def test_starts_are_what_the_simulator_reads():
     """Each program copies its block out; the simulator's copy tells which block it was."""
     x = np.arange(32 * 256, dtype=np.float32).reshape(32, 256)
 
-    def kernel(x_ref, o_ref):
-        o_ref[...] = x_ref[...]
-
     def f(x, interpret=False):
         return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct((8 * 8, 128), x.dtype),
+            copy,
+            out_shape=matrix(8 * 8, 128),
             grid=(2, 4),
             in_specs=[pl.BlockSpec((8, 128), lambda i, j: ((3 * j + i) % 4, 1 - i))],
             out_specs=pl.BlockSpec((8, 128), lambda i, j: (4 * i + j, 0)),
@@ -157,9 +128,12 @@ def test_starts_are_what_the_simulator_reads():
         assert np.array_equal(got[8 * step : 8 * step + 8], x[row : row + 8, column : column + 128])
 
 
-def test_interprets():
-    assert interprets(None, "tpu") is True
-    assert interprets(None, "cpu") is False
-    assert interprets(False, "tpu") is False
-    params = pltpu.InterpretParams()
-    assert interprets(params, "tpu") is params
+PARAMS = pltpu.InterpretParams()
+
+
+@pytest.mark.parametrize(
+    ("asked", "backend", "answer"),
+    [(None, "tpu", True), (None, "cpu", False), (False, "tpu", False), (PARAMS, "tpu", PARAMS)],
+)
+def test_interprets(asked, backend, answer):
+    assert interprets(asked, backend) is answer

@@ -16,11 +16,11 @@ from kernels.matmul import BlockSizes, matmul
 
 def blocked(m, k, n, *block):
     function = functools.partial(matmul, block=BlockSizes(*block), interpret=False)
-    return function, (shape(m, k), shape(k, n))
+    return function, shape(m, k), shape(k, n)
 
 
 def test_matmul_fetches_each_operand_as_often_as_the_grid_asks():
-    function, args = blocked(1024, 512, 768, 256, 128, 384)
+    function, *args = blocked(1024, 512, 768, 256, 128, 384)
     [call] = calls(function, *args)
     x, y, z = call.operands
     assert call.grid == (4, 2, 4)
@@ -28,17 +28,16 @@ def test_matmul_fetches_each_operand_as_often_as_the_grid_asks():
     assert y.traffic == 4 * 512 * 768 * 2  # four times: m / bm
     assert z.traffic == 1024 * 768 * 2
     assert call.traffic == x.traffic + y.traffic + z.traffic
+    assert matmul_flops(jaxprs.trace(function, *args)) == {"bfloat16": 2 * 1024 * 512 * 768}
 
 
 def test_a_block_that_sticks_out_counts_what_there_is():
-    function, args = blocked(1000, 512, 700, 256, 512, 384)
-    [call] = calls(function, *args)
+    [call] = calls(*blocked(1000, 512, 700, 256, 512, 384))
     assert call.operands[2].traffic == 1000 * 700 * 2
 
 
 def test_buffers_are_double_where_blocks_change():
-    function, args = blocked(1024, 512, 768, 256, 128, 768)
-    [call] = calls(function, *args)
+    [call] = calls(*blocked(1024, 512, 768, 256, 128, 768))
     held = dict(call.buffers())
     assert held["input x (2 buffers)"] == 2 * 256 * 128 * 2
     assert held["scratch[0]"] == 256 * 768 * 4
@@ -53,11 +52,6 @@ def test_prefetched_scalars(reads):
     assert x.known is not reads
     assert x.traffic == 64 * 128 * 4  # a block each program, known or taken to be so
     assert o.traffic == 64 * 128 * 4
-
-
-def test_flops_inside_a_kernel():
-    function, args = blocked(1024, 512, 768, 256, 128, 384)
-    assert matmul_flops(jaxprs.trace(function, *args)) == {"bfloat16": 2 * 1024 * 512 * 768}
 
 
 def guarded(condition):
@@ -95,15 +89,14 @@ def test_flops_under_a_condition_on_program_ids(condition, programs):
 def test_a_condition_that_jax_no_longer_evaluates_is_said_aloud(monkeypatch):
     """What depends on it counts as data, and whoever counts is told so."""
     jaxpr = guarded(lambda i, j: j < i)
+
+    def broken(*operands):
+        raise TypeError("gone")
+
     monkeypatch.setattr(jax, "vmap", lambda function: broken)
-    with pytest.warns(
-        Changed, match=r"jax \S+: lt on scalars cannot be evaluated \(TypeError: gone"
-    ):
+    words = r"jax \S+: lt on scalars cannot be evaluated \(TypeError: gone"
+    with pytest.warns(Changed, match=words):
         assert matmul_flops(jaxpr) == {"float32": 16 * 2 * 128**3}
-
-
-def broken(*operands):
-    raise TypeError("gone")
 
 
 def test_flops_of_loops_and_branches():

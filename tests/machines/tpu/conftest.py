@@ -1,14 +1,10 @@
 """What the tests of kernels.tpu share."""
 
-import json
 import os
-from pathlib import Path
 
 import pytest
 
 from kernels.machines.optional import available
-
-DATA = Path(__file__).parent / "data"
 
 if os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ.setdefault("KERNELS_TPU_CHILDREN", "1")  # the test workers are side by side already
@@ -32,18 +28,6 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if "libtpu" in item.keywords:
                 item.add_marker(skip)
-
-
-@pytest.fixture
-def data():
-    """The folder of recorded compiler output."""
-    return DATA
-
-
-@pytest.fixture(scope="session")
-def errors():
-    """Error texts of JAX 0.10.2 and libtpu 0.0.42.1, by a name for each."""
-    return json.loads((DATA / "errors.json").read_text())
 
 
 @pytest.fixture

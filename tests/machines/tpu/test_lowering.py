@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from kernels import gpu, tpu
+from kernels.lessons.gallery import scalar_in_vmem
 from kernels.vector import add_vectors
 
 V = jax.ShapeDtypeStruct((1000,), jnp.float32)
@@ -30,6 +31,4 @@ def test_the_triton_kernel_carries_triton_ir():
 
 def test_what_the_hardware_lacks_is_refused():
     with pytest.raises(ValueError, match="Cannot store scalars to VMEM"):
-        from kernels.lessons.gallery import scalar_in_vmem
-
         tpu.lower(lambda: scalar_in_vmem.kernel(8, interpret=False))

@@ -19,23 +19,27 @@ from kernels.vector import add_vectors
 X = np.arange(4096, dtype=np.float32)
 
 
-def scaled(semantics):
-    def f(x, *, interpret):
-        def kernel(x_ref, o_ref):
-            o_ref[...] = x_ref[...] * 2
+ANYWHERE, SCALARS = (pl.BlockSpec(memory_space=space) for space in (pl.ANY, pltpu.SMEM))
 
-        spec = pl.BlockSpec((8, 128), lambda i, j: (i, j))
-        return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-            grid=(4, 4),
-            in_specs=[spec],
-            out_specs=spec,
-            compiler_params=pltpu.CompilerParams(dimension_semantics=semantics),
-            interpret=interpret,
-        )(x)
 
-    return f
+def called(kernel, *scalars, shape=None, **options):
+    """A function of x that calls a kernel on scalars and x; its result is like x."""
+
+    def function(x, *, interpret):
+        out = jax.ShapeDtypeStruct(shape or x.shape, x.dtype)
+        call = pl.pallas_call(kernel, out_shape=out, interpret=interpret, **options)
+        return call(*map(jnp.array, scalars), x)
+
+    return function
+
+
+def scaled(*semantics):
+    def kernel(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+
+    spec = pl.BlockSpec((8, 128), lambda i, j: (i, j))
+    params = pltpu.CompilerParams(dimension_semantics=semantics)
+    return called(kernel, grid=(4, 4), in_specs=[spec], out_specs=spec, compiler_params=params)
 
 
 SQUARE = np.arange(32 * 512, dtype=np.float32).reshape(32, 512)
@@ -43,154 +47,113 @@ IN_ORDER = [(i, j) for i in range(4) for j in range(4)]
 
 
 def test_sequential_programs_run_in_order_on_one_core():
-    run = simulate(scaled(("arbitrary", "arbitrary")), SQUARE)
+    run = simulate(scaled("arbitrary", "arbitrary"), SQUARE)
     assert list(map(tuple, run.order)) == IN_ORDER
     assert set(run.core) == {0}
     assert np.array_equal(run.result, SQUARE * 2) and run.races == ()
 
 
-def test_parallel_programs_are_shuffled_over_two_cores():
-    run = simulate(scaled(("parallel", "arbitrary")), SQUARE, seed=1)
-    assert sorted(map(tuple, run.order)) == IN_ORDER
-    assert set(run.core) == {0, 1}
-    for core in (0, 1):
-        mine = run.order[run.core == core]
-        assert [j for _, j in mine] == [0, 1, 2, 3] * 2  # the sequential dimension stays in order
-
-
-def test_a_kernel_is_compiled_once_for_both_cores(monkeypatch):
+def test_parallel_programs_are_shuffled_over_two_cores_and_compiled_once(monkeypatch):
     compiled = []
     original = jax.stages.Lowered.compile
     monkeypatch.setattr(
         jax.stages.Lowered, "compile", lambda self: compiled.append(1) or original(self)
     )
-    run = simulate(scaled(("parallel", "arbitrary")), SQUARE)
+    run = simulate(scaled("parallel", "arbitrary"), SQUARE, seed=1)
+    assert sorted(map(tuple, run.order)) == IN_ORDER
     assert set(run.core) == {0, 1} and len(compiled) == 1
+    for core in (0, 1):
+        mine = run.order[run.core == core]
+        assert [j for _, j in mine] == [0, 1, 2, 3] * 2  # the sequential dimension stays in order
 
 
 def test_the_same_seed_gives_the_same_order_and_another_another():
-    f = scaled(("parallel", "parallel"))
+    f = scaled("parallel", "parallel")
     one, again, other = (simulate(f, SQUARE, seed=s, cores=1).order for s in (1, 1, 2))
     assert np.array_equal(one, again) and not np.array_equal(one, other)
 
 
 def test_a_refusal_leaves_the_machine_usable():
-    def past_the_end(x, *, interpret):
-        def kernel(x_ref, o_ref):
-            o_ref[...] = x_ref[pl.ds(pl.program_id(0) + 1, 128)]
-
-        return pl.pallas_call(
-            kernel, out_shape=jax.ShapeDtypeStruct((128,), x.dtype), grid=(1,), interpret=interpret
-        )(x)
+    def past_the_end(x_ref, o_ref):
+        o_ref[...] = x_ref[pl.ds(pl.program_id(0) + 1, 128)]
 
     with pytest.raises(SimulationError, match=r"Out-of-bounds read of vmem") as error:
-        simulate(past_the_end, X[:128])
+        simulate(called(past_the_end, grid=(1,)), X[:128])
     assert "Traceback" not in str(error.value)
     assert np.array_equal(simulate(add_vectors, X, X).result, 2 * X)
 
 
 def test_memory_starts_as_nan():
-    def forgetful(x, *, interpret):
-        def kernel(x_ref, o_ref, scratch_ref):
-            o_ref[...] = x_ref[...] + scratch_ref[...]
+    def forgetful(x_ref, o_ref, scratch_ref):
+        o_ref[...] = x_ref[...] + scratch_ref[...]
 
-        return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-            scratch_shapes=[pltpu.VMEM(x.shape, jnp.float32)],
-            interpret=interpret,
-        )(x)
+    function = called(forgetful, scratch_shapes=[pltpu.VMEM(X.shape, jnp.float32)])
+    assert np.isnan(simulate(function, X).result).all()
 
-    assert np.isnan(simulate(forgetful, X).result).all()
+
+ROWS = X[:2048].reshape(16, 128)
 
 
 def through_views(first):
     """[16, 128]: the rows from `first` on, and then those before it, by way of other shapes."""
 
-    def rotated(x, *, interpret):
-        def kernel(first_ref, x_ref, o_ref, scratch_ref):
-            pltpu.sync_copy(x_ref.reshape(4, 4, 128), scratch_ref)
-            rows, out = scratch_ref.reshape(16, 128), o_ref.reshape(2, 8, 128)
-            start = first_ref[0]
-            out[0] = rows[pl.ds(start, 8)]  # across the boundaries of the scratch
-            pltpu.sync_copy(rows.at[pl.ds(start + 8, 3)], out.at[1, pl.ds(0, 3)])
-            out.at[1].reshape(4, 2, 128)[2:] = rows.reshape(8, 2, 128)[:2]
-            out[1, 3] = scratch_ref[1, 0]
+    def rotated(first_ref, x_ref, o_ref, scratch_ref):
+        pltpu.sync_copy(x_ref.reshape(4, 4, 128), scratch_ref)
+        rows, out = scratch_ref.reshape(16, 128), o_ref.reshape(2, 8, 128)
+        start = first_ref[0]
+        out[0] = rows[pl.ds(start, 8)]  # across the boundaries of the scratch
+        pltpu.sync_copy(rows.at[pl.ds(start + 8, 3)], out.at[1, pl.ds(0, 3)])
+        out.at[1].reshape(4, 2, 128)[2:] = rows.reshape(8, 2, 128)[:2]
+        out[1, 3] = scratch_ref[1, 0]
 
-        anywhere, scalars = pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pltpu.SMEM)
-        return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-            in_specs=[scalars, anywhere],
-            scratch_shapes=[pltpu.VMEM((4, 4, 128), x.dtype)],
-            interpret=interpret,
-        )(jnp.array([first]), x)
-
-    return rotated
+    scratch = [pltpu.VMEM((4, 4, 128), np.float32)]
+    return called(rotated, [first], in_specs=[SCALARS, ANYWHERE], scratch_shapes=scratch)
 
 
 @pytest.mark.parametrize("first", [5, 4])
 def test_views_by_reshape_are_parts_of_the_memory(first):
-    x = X[:2048].reshape(16, 128)
-    run = simulate(through_views(first), x)
-    wanted = np.concatenate([x[first : first + 11], x[4:5], x[:4]])
+    run = simulate(through_views(first), ROWS)
+    wanted = np.concatenate([ROWS[first : first + 11], ROWS[4:5], ROWS[:4]])
     assert np.array_equal(run.result, wanted) and not run.races
 
 
 def test_what_leaves_its_view_is_refused():
     with pytest.raises(SimulationError, match=r"a view of shape \(16, 128\) .* at 16 of 16"):
-        simulate(through_views(6), X[:2048].reshape(16, 128))
+        simulate(through_views(6), ROWS)
 
 
 def test_an_empty_copy_from_the_end_of_its_memory_is_within_it():
-    def in_pieces(x, *, interpret):
-        def kernel(sizes_ref, x_ref, o_ref, semaphore):
-            parts = [pl.ds(sizes_ref[0, place], sizes_ref[1, place]) for place in range(2)]
-            copies = [
-                pltpu.make_async_copy(x_ref.at[part], o_ref.at[part], semaphore) for part in parts
-            ]
-            for copy in copies:
-                copy.start()
-            for copy in copies:
-                copy.wait()
+    def in_pieces(sizes_ref, x_ref, o_ref, semaphore):
+        parts = [pl.ds(sizes_ref[0, place], sizes_ref[1, place]) for place in range(2)]
+        copies = [
+            pltpu.make_async_copy(x_ref.at[part], o_ref.at[part], semaphore) for part in parts
+        ]
+        for copy in copies:
+            copy.start()
+        for copy in copies:
+            copy.wait()
 
-        anywhere, scalars = pl.BlockSpec(memory_space=pl.ANY), pl.BlockSpec(memory_space=pltpu.SMEM)
-        return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-            in_specs=[scalars, anywhere],
-            out_specs=anywhere,
-            scratch_shapes=[pltpu.SemaphoreType.DMA],
-            interpret=interpret,
-        )(jnp.array([[0, last], [16, size]]), x)
-
-    x = X[:2048].reshape(16, 128)
-    last, size = 16, 0
-    run = simulate(in_pieces, x)
-    assert np.array_equal(run.result, x) and not run.races
-    last, size = 16, 1
+    specs = {"in_specs": [SCALARS, ANYWHERE], "out_specs": ANYWHERE}
+    specs["scratch_shapes"] = [pltpu.SemaphoreType.DMA]
+    run = simulate(called(in_pieces, [[0, 16], [16, 0]], **specs), ROWS)
+    assert np.array_equal(run.result, ROWS) and not run.races
     with pytest.raises(SimulationError, match="Out-of-bounds"):
-        simulate(in_pieces, x)
+        simulate(called(in_pieces, [[0, 16], [16, 1]], **specs), ROWS)
 
 
 def test_a_masked_store_is_bounded_by_each_dimension():
-    def some_rows(x, *, interpret):
-        def kernel(x_ref, o_ref):
-            o_ref[...] = x_ref[...]
-            row = jax.lax.broadcasted_iota(jnp.int32, (8, 2, 128), 0)
-            pltpu.store(o_ref.at[:, :2], jnp.zeros((8, 2, 128)), mask=row >= 5)
-
-        like = jax.ShapeDtypeStruct(x.shape, x.dtype)
-        return pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x)
+    def some_rows(x_ref, o_ref):
+        o_ref[...] = x_ref[...]
+        row = jax.lax.broadcasted_iota(jnp.int32, (8, 2, 128), 0)
+        pltpu.store(o_ref.at[:, :2], jnp.zeros((8, 2, 128)), mask=row >= 5)
 
     x = X.reshape(8, 4, 128) + 1
     wanted = x.copy()
     wanted[5:, :2] = 0
-    assert np.array_equal(simulate(some_rows, x).result, wanted)
+    assert np.array_equal(simulate(called(some_rows), x).result, wanted)
 
 
-DATA = Path(__file__).with_name("data")
-REPORTS = json.loads((DATA / "race_reports.json").read_text())
+REPORTS = json.loads(Path(__file__).with_name("data").joinpath("race_reports.json").read_text())
 
 
 @pytest.mark.parametrize("form", REPORTS)
@@ -207,24 +170,18 @@ def test_a_race_reported_in_other_words_is_said_aloud():
         assert jax_interpreter.lines(text) == ["write of ('vmem', 103) between core 0 and core 1"]
 
 
-def racing(x, *, interpret):
-    """Both cores add to one block."""
-
-    def kernel(x_ref, o_ref):
+def test_races_are_found_and_nothing_is_printed(capfd):
+    def both_cores_add_to_one_block(x_ref, o_ref):
         o_ref[...] += x_ref[...]
 
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((8, 128), x.dtype),
+    racing = called(
+        both_cores_add_to_one_block,
+        shape=(8, 128),
         grid=(2,),
         in_specs=[pl.BlockSpec((8, 128), lambda i: (i, 0))],
         out_specs=pl.BlockSpec((8, 128), lambda i: (0, 0)),
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        interpret=interpret,
-    )(x)
-
-
-def test_races_are_found_and_nothing_is_printed(capfd):
+    )
     handlers = list(logging.getLogger().handlers)
     found = simulate(racing, np.ones((16, 128), np.float32)).races
     assert found and all("unordered with" in each and "core" in each for each in found)

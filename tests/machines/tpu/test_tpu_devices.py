@@ -40,6 +40,14 @@ def on_devices(body, x):
     return jax.shard_map(local, in_specs=P("x"), out_specs=P("x"), check_vma=False)(x)
 
 
+def hop_to(device, x_ref, o_ref, copied):
+    semaphores = copied.at[0], copied.at[1]
+    to = {"device_id": device, "device_id_type": MESH}
+    hop = pltpu.make_async_remote_copy(x_ref, o_ref, *semaphores, **to)
+    hop.start()
+    return hop
+
+
 def shift(x, fault=""):
     """Each device's row goes to the next one."""
 
@@ -48,10 +56,7 @@ def shift(x, fault=""):
         right, left = lax.rem(me + 1, n), lax.rem(me + n - 1, n)
         meet((right,) if fault == "half a barrier" else (left, right))
         target = lax.min(me + 1, n - 1) if fault == "wrap" else right
-        hop = pltpu.make_async_remote_copy(
-            *(x_ref, o_ref, copied.at[0], copied.at[1]), device_id=target, device_id_type=MESH
-        )
-        hop.start()
+        hop = hop_to(target, x_ref, o_ref, copied)
         if fault == "raised":
             pl.semaphore_signal(raised, 1)
         if fault == "race":
@@ -73,10 +78,7 @@ def arrivals(x):
     def body(x_ref, o_ref, copied, raised):
         me, n = lax.axis_index("x"), lax.axis_size("x")
         meet((lax.rem(me + 1, n), lax.rem(me + n - 1, n)))
-        hop = pltpu.make_async_remote_copy(
-            *(x_ref, o_ref, copied.at[0], copied.at[1]), device_id=0, device_id_type=MESH
-        )
-        hop.start()
+        hop = hop_to(0, x_ref, o_ref, copied)
         hop.wait_send()
 
         @pl.when(me == 0)
@@ -91,7 +93,7 @@ def arrivals(x):
     return on_devices(body, x)
 
 
-@pytest.mark.parametrize("seed", [None, 0, 1, 2, 3])
+@pytest.mark.parametrize("seed", [None, 0, 1])
 def test_every_order_gives_the_same_bits(seed):
     run = tpu.simulate(shift, X, mesh={"x": 3}, seed=seed)
     assert np.array_equal(run.result, X[[2, 0, 1]]) and run.races == ()
@@ -100,16 +102,22 @@ def test_every_order_gives_the_same_bits(seed):
 def test_a_seed_is_an_order_the_same_each_time():
     """Where the result depends on the order: so seeds do differ, and the next tests mean it."""
     simulate = functools.partial(tpu.simulate, arrivals, X, mesh={"x": 3})
-    results = [simulate(seed=seed).result[0, 0, 0] for seed in range(8)]
-    assert len(set(results)) > 1
-    assert results == [simulate(seed=seed).result[0, 0, 0] for seed in range(8)]
-    assert simulate(seed=0).races
+    first, again = ([simulate(seed=seed) for seed in range(4)] for _ in range(2))
+    results = [run.result[0, 0, 0] for run in first]
+    assert len(set(results)) > 1 and results == [run.result[0, 0, 0] for run in again]
+    assert first[0].races
+
+
+DEADLOCK = (  # and who raised the semaphore last
+    r"deadlock: device 0 waits at test_tpu_devices\.py:\d+, `hop\.wait_.*semaphore 0 of the "
+    "kernel, which has 0 of 4096 and was raised last by device 0 at.*device 1 waits"
+)
 
 
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("wrong semaphore", r"deadlock: device 0 waits at test_tpu_devices\.py:\d+, `hop\.wait_"),
+        ("wrong semaphore", DEADLOCK),
         ("wrap", "semaphore 1 of the kernel"),  # too much for one device, too little for another
         ("no wait", "leaves the kernel with .*(nobody waits for|never waited for)"),
         ("raised", r"semaphore 2 of the kernel raised to 1 by device \d at test_tpu_devices"),
@@ -121,12 +129,6 @@ def test_a_seed_is_an_order_the_same_each_time():
 def test_what_is_wrong_is_told_in_every_order(fault, words, seed):
     with pytest.raises(tpu.SimulationError, match=words):
         tpu.simulate(functools.partial(shift, fault=fault), X, mesh={"x": 3}, seed=seed)
-
-
-def test_a_deadlock_says_who_raised_the_semaphore_last():
-    words = "semaphore 0 of the kernel, which has 0 of 4096 and was raised last by device 0 at"
-    with pytest.raises(tpu.SimulationError, match=f"device 0 waits at .*{words}.*device 1 waits"):
-        tpu.simulate(functools.partial(shift, fault="wrong semaphore"), X, mesh={"x": 3})
 
 
 def test_a_race_between_devices_is_seen():

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from pallas_samples import blockwise, chosen_rows
+from pallas_samples import blockwise, chosen_rows, copy, shape
 
 from kernels import tpu
 from kernels.giou import giou
@@ -25,39 +25,37 @@ from kernels.matmul import BlockSizes, matmul
 pytestmark = pytest.mark.libtpu
 
 
-def square(n, dtype=jnp.bfloat16):
-    return (jax.ShapeDtypeStruct((n, n), dtype),) * 2
+def square(n):
+    return (shape(n, n),) * 2
 
 
 def blocked(*block):
     return functools.partial(matmul, block=BlockSizes(*block), interpret=False)
 
 
-class TestSchedule:
-    """kernels.machines.tpu.schedule."""
-
-    def test_matmul(self, scratch):
-        found = tpu.schedule(blocked(512, 512, 512), *square(1024))
-        kernel = found["matmul"]
-        assert kernel is found[0] and kernel.name.startswith("matmul")
-        assert kernel.occupancy.shape == (len(kernel.bundles), len(kernel.slots))
-        assert kernel.loop_utilisation["MXU"] > 0.5
-        assert 0 < kernel.vmem_bytes <= tpu.CHIPS["v5e"].vmem_limit_bytes
-        assert any(b.mark == "LB" for b in kernel.bundles)
-        assert "vmatmul" in kernel.text() or "vmatpush" in kernel.text()
-        with pytest.raises(ValueError, match="accepted: matmul"):
-            found["convolution"]
-
-    def test_spills(self, scratch):
-        kernel = tpu.schedule(blocked(512, 1024, 1024), *square(1024))[0]
-        assert kernel.spills > 0 and kernel.fills > 0  # the published blocks spill
-
-    def test_v6e_has_other_slots_full(self, scratch):
-        one, two = (tpu.schedule(blocked(512, 512, 512), *square(1024), chip=c)[0] for c in CHIPS)
-        assert len(two.bundles) < len(one.bundles)
+LARGE = blocked(512, 512, 512)
 
 
-CHIPS = ("v5e", "v6e")
+@pytest.fixture
+def forgotten(monkeypatch):
+    """No estimate is remembered."""
+    monkeypatch.setattr(batch, "_memo", OrderedDict())
+
+
+def test_a_schedule_is_of_a_chip_and_a_kernel_and_counts_spills(scratch):
+    schedule, of_v6e = (tpu.schedule(LARGE, *square(1024), chip=chip) for chip in ("v5e", "v6e"))
+    kernel = schedule["matmul"]
+    assert kernel is schedule[0] and kernel.name.startswith("matmul")
+    assert kernel.occupancy.shape == (len(kernel.bundles), len(kernel.slots))
+    assert kernel.loop_utilisation["MXU"] > 0.5
+    assert 0 < kernel.vmem_bytes <= tpu.CHIPS["v5e"].vmem_limit_bytes
+    assert any(b.mark == "LB" for b in kernel.bundles)
+    assert "vmatmul" in kernel.text() or "vmatpush" in kernel.text()
+    with pytest.raises(ValueError, match="accepted: matmul"):
+        schedule["convolution"]
+    assert len(of_v6e[0].bundles) < len(kernel.bundles)
+    published = tpu.schedule(blocked(512, 1024, 1024), *square(1024))[0]
+    assert published.spills > 0 and published.fills > 0  # those blocks spill
 
 
 @pytest.mark.parametrize("chip", tpu.CHIPS)
@@ -72,28 +70,20 @@ def test_a_copy_is_bound_by_hbm(chip, scratch):
     assert found.regime == "Pallas, HBM"
 
 
-TABLE = jax.ShapeDtypeStruct((1 << 20, 128), jnp.float32)
+TABLE, ROWS = shape(1 << 20, 128, dtype=jnp.float32), shape(8, 128, dtype=jnp.float32)
 
 
 def one_block(table):
     """Reads one block of a large array."""
-
-    def body(x_ref, o_ref):
-        o_ref[...] = x_ref[...]
-
-    return pl.pallas_call(
-        body,
-        grid=(1,),
-        in_specs=[pl.BlockSpec((8, 128), lambda i: (3, 0))],
-        out_specs=pl.BlockSpec((8, 128), lambda i: (0, 0)),
-        out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
-    )(table)
+    here, there = (pl.BlockSpec((8, 128), lambda i, row=row: (row, 0)) for row in (3, 0))
+    options = {"grid": (1,), "in_specs": [here], "out_specs": there, "out_shape": ROWS}
+    return pl.pallas_call(copy, **options)(table)
 
 
 @pytest.mark.parametrize(
     ("function", "args"),
     [
-        (lambda t, i: t[i], (TABLE, jax.ShapeDtypeStruct((8,), jnp.int32))),
+        (lambda t, i: t[i], (TABLE, shape(8, dtype=jnp.int32))),
         (lambda t: t[1000:1008] + 1, (TABLE,)),
         (one_block, (TABLE,)),
     ],
@@ -114,7 +104,7 @@ def test_what_is_read_of_an_argument_counts(scratch):
 
 @pytest.mark.parametrize("chip", tpu.CHIPS)
 def test_no_estimate_is_faster_than_the_chip(chip, scratch):
-    found = tpu.estimate(blocked(512, 512, 512), *square(4096), chip=chip)
+    found = tpu.estimate(LARGE, *square(4096), chip=chip)
     assert 0.3 < found.utilisation <= 1.001 and found.hbm_utilisation <= 1.001
     assert found.flops == 2 * 4096**3
     known = libtpu.profiles(chip, pool.libtpu_version())
@@ -123,12 +113,12 @@ def test_no_estimate_is_faster_than_the_chip(chip, scratch):
     assert found.ops[0].kind == "kernel"
 
 
-def test_extrapolation_meets_the_whole_grid(scratch, monkeypatch):
+def test_extrapolation_meets_the_whole_grid(scratch, forgotten, monkeypatch):
     function, args = blocked(256, 256, 256), square(1024)
     whole = tpu.estimate(function, *args)
     assert "whole grid" in whole.method
     monkeypatch.setattr(profile, "REDUCED_CYCLES", whole.cycles / 4)
-    monkeypatch.setattr(batch, "_memo", OrderedDict())
+    batch._memo.clear()
     cut = tpu.estimate(function, *args)
     assert "extrapolated" in cut.method
     assert cut.cycles == pytest.approx(whole.cycles, rel=0.02)
@@ -146,8 +136,7 @@ def test_a_whole_program_names_its_relayouts(scratch):
     def function(x, y):
         return blocked(256, 256, 256)(jnp.swapaxes(x, 0, 1), y)
 
-    shape = jax.ShapeDtypeStruct((2048, 2048), jnp.float32)
-    found = tpu.estimate(function, shape, shape)
+    found = tpu.estimate(function, *[shape(2048, 2048, dtype=jnp.float32)] * 2)
     assert found.cycles == pytest.approx(sum(op.cycles for op in found.ops), rel=0.01)
     assert found.relayouts and all(op.hbm_bytes > 0 for op in found.relayouts)
     assert "XLA" in found.method or "profile" in found.method
@@ -156,8 +145,8 @@ def test_a_whole_program_names_its_relayouts(scratch):
 
 
 def test_a_copy_is_never_bound_by_compute(scratch):
-    shape = jax.ShapeDtypeStruct((64, 64, 64), jnp.float32)
-    found = tpu.estimate(lambda x: jnp.transpose(x, (2, 0, 1)), shape)
+    cube = shape(64, 64, 64, dtype=jnp.float32)
+    found = tpu.estimate(lambda x: jnp.transpose(x, (2, 0, 1)), cube)
     assert found.relayouts and "compute" not in {op.bound for op in found.relayouts}
 
 
@@ -183,11 +172,8 @@ def test_a_copy_into_vmem_that_nothing_hides_is_charged(scratch):
 @pytest.mark.parametrize("implementation", ["xla", "v0"])
 def test_copies_side_by_side_share_hbm(scratch, implementation):
     """GIOU's arguments come in by a relayout and, beside it, by a copy or by four slices."""
-    boxes = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
-    options = {} if implementation == "xla" else {"interpret": False}
-    found = tpu.estimate(
-        functools.partial(giou, implementation=implementation, **options), boxes, boxes
-    )
+    boxes = shape(1024, 256, 4, dtype=jnp.float32)
+    found = tpu.estimate(functools.partial(giou, implementation=implementation), boxes, boxes)
     rate = tpu.CHIPS["v5e"].hbm_bytes_per_cycle
     waits = [i for i, op in enumerate(found.ops) if "-done" in op.name]
     assert waits
@@ -215,8 +201,7 @@ def test_a_kernel_s_loop_without_a_count_is_told(counted, scratch):
         else:
             o_ref[...] = jax.lax.while_loop(lambda x: jnp.max(x) > 1, lambda x: x * 0.5, x)
 
-    shape = jax.ShapeDtypeStruct((8, 128), jnp.float32)
-    found = tpu.estimate(pl.pallas_call(body, out_shape=shape, grid=(1,)), shape)
+    found = tpu.estimate(pl.pallas_call(body, out_shape=ROWS, grid=(1,)), ROWS)
     assert ("a kernel's loop or grid of unknown length counts once" in found.notes) != counted
     assert found.depends == (() if counted else ("args[0]",))
 
@@ -238,72 +223,65 @@ def test_a_strided_dma(scratch):
         grid=(8,),
         in_specs=[pl.BlockSpec((4, 128, 256), lambda i: (0, i, 0))],
         out_specs=pl.BlockSpec((128, 256), lambda i: (i, 0)),
-        out_shape=jax.ShapeDtypeStruct((1024, 256), jnp.float32),
+        out_shape=shape(1024, 256, dtype=jnp.float32),
     )
-    found = tpu.estimate(call, jax.ShapeDtypeStruct((4, 1024, 256), jnp.float32))
+    found = tpu.estimate(call, shape(4, 1024, 256, dtype=jnp.float32))
     assert "side by side" in found.method
     assert found.hbm_bytes == 5 * 1024 * 256 * 4
 
 
 def test_prefetched_scalars_are_told(scratch):
-    args = jax.ShapeDtypeStruct((8,), jnp.int32), jax.ShapeDtypeStruct((64, 128), jnp.float32)
+    args = shape(8, dtype=jnp.int32), shape(64, 128, dtype=jnp.float32)
     found = tpu.estimate(chosen_rows(), *args)
     assert any("prefetched scalars" in note for note in found.notes)
 
 
-def test_a_libtpu_without_the_profile_falls_back_and_says_so(scratch, monkeypatch):
+def test_a_libtpu_without_the_profile_falls_back_and_says_so(scratch, forgotten, monkeypatch):
     monkeypatch.setattr(pool, "_dropped", set())
-    monkeypatch.setattr(batch, "_memo", OrderedDict())
-    flags = {**libtpu.FLAGS, "profile": ("xla_jf_dump_bogus={}",)}
-    monkeypatch.setattr(libtpu, "FLAGS", flags)
-    needed = {**libtpu.NEEDED, "profile": ("xla_jf_dump_bogus",)}
-    monkeypatch.setattr(libtpu, "NEEDED", needed)
-    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    monkeypatch.setitem(libtpu.FLAGS, "profile", ("xla_jf_dump_bogus={}",))
+    monkeypatch.setitem(libtpu.NEEDED, "profile", ("xla_jf_dump_bogus",))
+    found = tpu.estimate(LARGE, *square(1024))
     assert found.method.startswith("schedule against DMA time")
     assert "no flag xla_jf_dump_bogus" in found.method
 
 
-def test_a_libtpu_without_any_flag_still_estimates(scratch, monkeypatch):
+def test_a_libtpu_without_any_flag_still_estimates(scratch, forgotten, monkeypatch):
     lost = {f.split("=")[0] for flags in libtpu.FLAGS.values() for f in flags}
     monkeypatch.setattr(pool, "_dropped", lost)
-    monkeypatch.setattr(batch, "_memo", OrderedDict())
-    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    found = tpu.estimate(LARGE, *square(1024))
     assert "no schedule" in found.method and "no profile" in found.method
     assert 0 < found.utilisation <= 1
     with pytest.raises(tpu.TpuCompileError, match="no schedule"):
-        tpu.schedule(blocked(512, 512, 512), *square(1024))
+        tpu.schedule(LARGE, *square(1024))
 
 
-def test_a_profile_that_aborts_the_compiler(scratch, monkeypatch):
-    monkeypatch.setattr(batch, "_memo", OrderedDict())
-    each = pool.compile_all
+def test_a_profile_that_aborts_the_compiler(scratch, forgotten, monkeypatch):
+    compile_all = pool.compile_all
 
     def crash(programs, *, purposes=(), **options):
         if "profile" in purposes:
             why = tpu.TpuCompileError("crashed", "the compiler crashed (SIGABRT)")
             return [why for _ in programs]
-        return each(programs, purposes=purposes, **options)
+        return compile_all(programs, purposes=purposes, **options)
 
     monkeypatch.setattr(pool, "compile_all", crash)
-    found = tpu.estimate(blocked(512, 512, 512), *square(1024))
+    found = tpu.estimate(LARGE, *square(1024))
     assert "schedule against DMA time" in found.method and "SIGABRT" in found.method
 
 
-def test_what_is_remembered_is_bounded(scratch, monkeypatch):
-    monkeypatch.setattr(batch, "_memo", OrderedDict())
+def test_what_is_remembered_is_bounded(scratch, forgotten, monkeypatch):
     monkeypatch.setattr(batch, "MEMORY", 2)
-    shapes = [jax.ShapeDtypeStruct((8 * n, 128), jnp.float32) for n in (1, 2, 3)]
+    shapes = [shape(8 * n, 128, dtype=jnp.float32) for n in (1, 2, 3)]
     first, _ = (tpu.estimate(jnp.exp, x) for x in shapes[:2])
     assert tpu.estimate(jnp.exp, shapes[0]) is first
     third = tpu.estimate(jnp.exp, shapes[2])  # the second was asked for longest ago
     assert list(batch._memo.values()) == [first, third]
 
 
-def test_hlo_is_read_once(scratch, monkeypatch):
+def test_hlo_is_read_once(scratch, forgotten, monkeypatch):
     read = []
     parse = pool.parse
     monkeypatch.setattr(pool, "parse", lambda text: read.append(text) or parse(text))
-    monkeypatch.setattr(batch, "_memo", OrderedDict())
     found = tpu.estimate(blocked(256, 256, 256), *square(512))
     assert found.schedule.kernels and found.compiled.module.run
     assert len(read) == len(set(read)) > 1  # the program's, and that of its profile
@@ -316,8 +294,7 @@ def test_a_cut_grid_that_one_core_runs_stands_for_two(semantics, share, monkeypa
 
     call = SimpleNamespace(equation=None, grid=(8, 136), semantics=semantics)
     cut = cut_grid(SimpleNamespace(call=call, step_cycles=8792, rounds=1, by_values=True), 2)
-    assert cut.grid(cut.long)[0] == 1
-    assert cut.units == 8 * 136 / share
+    assert cut.grid(cut.long)[0] == 1 and cut.units == 8 * 136 / share
 
 
 @pytest.mark.parametrize(
@@ -350,15 +327,12 @@ def test_a_kernel_and_xla_are_charged_alike(chip, monkeypatch):
     def kernel(x_ref, o_ref):
         o_ref[...] = 2 * x_ref[...]
 
-    rows = jax.ShapeDtypeStruct((1024, 1024), jnp.float32)
-    block = pl.BlockSpec((64, 1024), lambda i: (i, 0))
-    by_kernel = pl.pallas_call(
-        kernel, grid=(16,), in_specs=[block], out_specs=block, out_shape=rows
-    )
-    pair = [tpu.estimate(double, rows, chip=chip) for double in (lambda x: 2 * x, by_kernel)]
+    by_kernel, rows = blockwise((1024, 1024), (64, 1024), body=kernel)
+    programs = (lambda x: 2 * x, by_kernel)
+    pair = [tpu.estimate(double, rows, chip=chip) for double in programs]
     assert pair[0].seconds == pytest.approx(pair[1].seconds, rel=0.08)
     start = RATES[chip].start_seconds
     monkeypatch.setitem(RATES, chip, replace(RATES[chip], start_seconds=0.0))
-    for estimate, double in zip(pair, (lambda x: 2 * x, by_kernel)):
+    for estimate, double in zip(pair, programs):
         without = tpu.estimate(double, rows, chip=chip)
         assert estimate.seconds - without.seconds == pytest.approx(start, rel=1e-3)

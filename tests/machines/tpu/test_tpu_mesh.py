@@ -55,9 +55,6 @@ def test_an_impossible_mesh_says_what_is_possible(mesh):
 def test_specs_that_do_not_fit_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         export(f, A, B, **options)
-
-
-def test_a_program_without_a_mesh_is_for_one_chip():
     assert export(f, A, B).mesh == ()
 
 
@@ -83,20 +80,20 @@ def test_without_specs_every_chip_has_everything():
 @pytest.mark.parametrize(
     ("groups", "size"),
     [
-        ("replica_groups={{0,1,2},{3,4,5}}", 3),
-        ("replica_groups=[2,8]<=[16]", 8),
-        ("replica_groups=mesh['a'=2,'b'=4] {'b'}", 4),
-        ("replica_groups=mesh['a'=2,'b'=4] {'a','b'}", 8),
+        ("{{0,1,2},{3,4,5}}", 3),
+        ("[2,8]<=[16]", 8),
+        ("mesh['a'=2,'b'=4] {'b'}", 4),
+        ("mesh['a'=2,'b'=4] {'a','b'}", 8),
         ("", 1),
     ],
 )
 def test_group_sizes_in_every_spelling(groups, size):
-    text = (
+    said = f"replica_groups={groups}, " if groups else ""
+    (collective,) = hlo.parse(
         "ENTRY %main (p: f32[8]) -> f32[8] {\n  %p = f32[8]{0} parameter(0)\n"
-        f"  ROOT %r = f32[8]{{0}} all-reduce(%p), {groups}, to_apply=%add\n}}\n"
-    )
-    (found,) = hlo.parse(text).collectives
-    assert found.group_size == size
+        f"  ROOT %r = f32[8]{{0}} all-reduce(%p), {said}to_apply=%add\n}}\n"
+    ).collectives
+    assert collective.group_size == size
 
 
 @pytest.mark.parametrize(
@@ -152,8 +149,8 @@ def test_traced_hlo_reads_like_compiled_hlo():
 
 def test_a_listing_leaves_out_metadata_and_nothing_else():
     text = jax.jit(f).lower(A, B).compile().as_text()
-    told = hlo.listing(text)
-    assert "metadata" not in told and "backend_config" not in told
-    entry = hlo.parse(text).computations[hlo.parse(text).entry]
-    assert all(f"%{each.name} = " in told for each in entry)
-    assert told.count("\n") == len(entry) + 1
+    listing, module = hlo.listing(text), hlo.parse(text)
+    assert "metadata" not in listing and "backend_config" not in listing
+    entry = module.computations[module.entry]
+    assert all(f"%{instruction.name} = " in listing for instruction in entry)
+    assert listing.count("\n") == len(entry) + 1

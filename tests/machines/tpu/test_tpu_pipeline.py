@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -70,8 +71,6 @@ def test_a_slow_copy_makes_the_core_wait():
 
 
 def test_slow_memory_makes_the_core_wait(monkeypatch):
-    from dataclasses import replace
-
     call = blocked(1024, 1024, 1024, 256, 256, 256)
     slow = replace(tpu.CHIPS["v5e"], hbm_bytes_per_second=tpu.CHIPS["v5e"].hbm_bytes_per_second / 8)
     monkeypatch.setitem(tpu.CHIPS, "v5e", slow)

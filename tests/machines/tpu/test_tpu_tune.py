@@ -24,6 +24,18 @@ def tune(most=24, **options):
     return tpu.tune(matmul, X, X, candidates=CANDIDATES, most=most, **options)
 
 
+def refused(kind):
+    return tpu.TpuCompileError(kind, "the compiler gave up")
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Puts an answer in the place of the compiler's; it is asked for programs by name alone."""
+    monkeypatch.setattr(tuner, "libtpu_version", lambda: "0")
+    monkeypatch.setattr(tuner, "export", lambda *args, name, **options: name)
+    return lambda answer: monkeypatch.setattr(tuner, "estimate_all", answer)
+
+
 def test_candidates_divide_and_fit_and_are_more_where_vmem_is():
     found = candidates(4096, 2048, 1024, "bfloat16", 64 << 20)
     assert len(found) > 20 and len(set(found)) == len(found)
@@ -46,30 +58,26 @@ def test_workloads_from_text():
             MATMUL.workloads.find(wrong)
 
 
-def test_a_kernel_with_more_rounds_than_are_counted_has_no_rank(monkeypatch):
+def test_a_kernel_with_more_rounds_than_are_counted_has_no_rank(uncompiled):
     """What is counted of it is a part, and would be the fastest of all."""
     known = dict(chip="v5e", cycles=1.0, hbm_bytes=0, bound="compute", method="schedule")
     known |= dict(utilisation=0.1, ops=(), optimal_seconds=None, flops=1.0, libtpu="0")
     part = tpu.Estimate("part", seconds=1e-9, depends=(tuner.TIRED,), **known)
     whole = tpu.Estimate("whole", seconds=1e-3, **known)
-    monkeypatch.setattr(tuner, "libtpu_version", lambda: "0")
-    monkeypatch.setattr(tuner, "export", lambda *args, **options: object())
-    monkeypatch.setattr(tuner, "estimate_all", lambda asked, **more: [whole, part, whole])
+    uncompiled(lambda programs, **options: [whole, part, whole])
     found = tune(2)
     assert found.best.seconds == 1e-3 and math.isinf(found.trials[1].seconds)
     assert found.trials[1].note == tuner.TIRED
 
 
-def test_neither_the_default_nor_a_profile_is_asked_for_where_nobody_wants_them(monkeypatch):
+def test_neither_the_default_nor_a_profile_is_asked_for_where_nobody_wants_them(uncompiled):
     asked = []
 
     def answer(programs, *, profile, **more):
         asked.append((len(programs), profile))
-        return [tpu.TpuCompileError("vmem", "too large") for _ in programs]
+        return [refused("vmem") for _ in programs]
 
-    monkeypatch.setattr(tuner, "libtpu_version", lambda: "0")
-    monkeypatch.setattr(tuner, "export", lambda *args, **options: object())
-    monkeypatch.setattr(tuner, "estimate_all", answer)
+    uncompiled(answer)
     found = tune(2, default=False, profile=False)
     assert asked == [(2, False)] and math.isnan(found.default_seconds) and len(found.trials) == 2
     tune(2)
@@ -109,28 +117,23 @@ def test_a_stopped_run_keeps_what_it_had(scratch, tmp_path):
     assert len(read(path)) == 3  # one batch, less the operator's own choice
 
 
-@pytest.mark.libtpu
 @pytest.mark.parametrize("kind", ["timeout", "crashed", "disk", "vmem"])
-def test_what_may_pass_is_tried_again(kind, tmp_path, monkeypatch):
-    def refuse(programs, **options):
-        return [tpu.TpuCompileError(kind, "the compiler gave up") for _ in programs]
-
-    monkeypatch.setattr(tuner, "estimate_all", refuse)
+def test_what_may_pass_is_tried_again(kind, tmp_path, uncompiled):
+    uncompiled(lambda programs, **options: [refused(kind) for _ in programs])
     store = TuningStore(KEY, tmp_path / "tuned.csv")
     found = tune(1, store=store)
     assert math.isinf(found.default_seconds) and math.isinf(found.best.seconds)
     assert len(store) == (1 if kind == "vmem" else 0)
 
 
-@pytest.mark.libtpu
-def test_what_an_earlier_run_kept_of_a_timeout_is_tried_again(monkeypatch):
+def test_what_an_earlier_run_kept_of_a_timeout_is_tried_again(uncompiled):
     tried = []
 
     def refuse(programs, **options):
-        tried.extend(p.name for p in programs)
-        return [tpu.TpuCompileError("vmem", "too large") for _ in programs]
+        tried.extend(programs)
+        return [refused("vmem") for _ in programs]
 
-    monkeypatch.setattr(tuner, "estimate_all", refuse)
+    uncompiled(refuse)
     late = "the compiler had not finished matmul for v5e after 120 s"
     store = {
         "default": (math.inf, "", late),

@@ -21,7 +21,7 @@ def gradient(function):
     return jax.grad(lambda *args: function(*args).astype(jnp.float32).sum(), 0)
 
 
-SQUARE = (shape(8192, 8192),) * 2
+SQUARE, ROWS = (shape(8192, 8192),) * 2, (shape(20, dtype=jnp.int32),) * 2
 HEADS = (shape(4, 8, 4096, 128),) * 3
 LARGE_HEADS = (shape(1, 2, 8192, 256, dtype=jnp.float32),) * 3
 VIT = shape(8, 1024, 3 * 12 * 64)
@@ -32,15 +32,12 @@ PROGRAMS = {
     "matmul_f32": (matmul, (shape(4096, 4096, dtype=jnp.float32),) * 2),
     "matmul_v5": (functools.partial(matmul, implementation="v5"), SQUARE),
     "matmul_gradient": (gradient(matmul), SQUARE),
-    "block_sparse_matmul": (
-        block_sparse_matmul,
-        (shape(20, 512, 512), shape(16384, 16384), *(shape(20, dtype=jnp.int32),) * 2),
-    ),
+    "block_sparse_matmul": (block_sparse_matmul, (shape(20, 512, 512), shape(16384, 16384), *ROWS)),
     "attention": (attention, HEADS),
     "attention_gradient": (gradient(functools.partial(attention, causal=True)), HEADS),
     "attention_f32_gradient": (gradient(attention), LARGE_HEADS),
     "block_sparse_attention": (
-        functools.partial(block_sparse_attention, mask=np.eye(4, dtype=bool)),
+        functools.partial(block_sparse_attention, mask=np.eye(4) > 0),
         HEADS,
     ),
     "vit": (vit, (VIT,)),

@@ -10,17 +10,23 @@ import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
-from pallas_samples import products, shape
+from jax.experimental.pallas import tpu_sc
+from pallas_samples import ANY, products, shape
 
 from kernels import tpu
 from kernels.figures.units import format_seconds
 from kernels.machines.pallas.walk import EndlessLoop
+from kernels.machines.tpu import pool
 from kernels.machines.tpu.diagnose import TpuCompileError
+from kernels.machines.tpu.estimate import estimate_program, profile
 from kernels.machines.tpu.export import export
 
 pytestmark = pytest.mark.libtpu
-X = jax.ShapeDtypeStruct((2048, 256), jnp.float32)
-COUNTS = jax.ShapeDtypeStruct((8,), jnp.int32)
+X, COUNTS, N = (
+    shape(2048, 256, dtype=jnp.float32),
+    shape(8, dtype=jnp.int32),
+    shape(dtype=jnp.int32),
+)
 ROWS = pl.BlockSpec((256, 256), lambda i, *_: (i, 0))
 
 
@@ -108,10 +114,8 @@ def test_a_branch_that_data_decide():
 
 
 def test_a_grid_whose_size_is_an_argument():
-    n = jax.ShapeDtypeStruct((), jnp.int32)
-    assert tpu.compile(dynamic, n, X).memory.results == 2048 * 256 * 4
-    assert "dynamic" in tpu.schedule(dynamic, n, X).kernels[0].name
-    unknown = tpu.estimate(dynamic, n, X)
+    assert "dynamic" in tpu.schedule(dynamic, N, X).kernels[0].name
+    unknown = tpu.estimate(dynamic, N, X)
     assert unknown.depends == ("n",) and unknown.seconds.high == math.inf
     eight = tpu.estimate(dynamic, 8, X)
     [kernel] = [op for op in eight.ops if op.kind == "kernel"]
@@ -144,9 +148,6 @@ def test_a_loop_without_end_is_found_before_anything_is_compiled():
 
 def test_no_profile_of_a_kernel_takes_longer_than_it_may(monkeypatch):
     """A loop whose end is data of vectors may have none, and only the profile would find out."""
-    from kernels.machines.tpu import pool
-    from kernels.machines.tpu.estimate import profile
-
     asked = []
     original = pool.compile_all
 
@@ -166,7 +167,7 @@ def test_keyword_arguments_are_the_functions_own():
     def product(x, causal=False, scale=None):
         return x @ x if causal else x * scale
 
-    x = jax.ShapeDtypeStruct((256, 256), jnp.float32)
+    x = shape(256, 256, dtype=jnp.float32)
     assert tpu.estimate(product, x, causal=True).flops == 2 * 256**3
     assert tpu.estimate(product, x, scale=x).hbm_bytes == 3 * 256 * 256 * 4
     jitted = jax.jit(product, static_argnames="causal")
@@ -187,48 +188,38 @@ def test_donated_arguments_share_their_memory_with_results():
 
 
 def test_what_no_tpu_takes_is_refused_in_words():
-    def double(x, spec):
+    def double(x, index):
         def kernel(x, o):
             o[...] = x[...] * 2
 
+        spec = pl.BlockSpec((256, 256), index)
         return pl.pallas_call(kernel, grid=(8,), in_specs=[spec], out_specs=spec, out_shape=x)(x)
 
     def whole(x):
         return pl.pallas_call(lambda x, o: None, out_shape=x, name="whole")(x)
 
     with pytest.raises(ValueError, match=r"its kernel whole an array of shape \(0, 128\)"):
-        export(whole, jax.ShapeDtypeStruct((0, 128), jnp.float32))
-    wide = pl.BlockSpec((256, 256), lambda i: (i, 0))
+        export(whole, shape(0, 128))
     with jax.enable_x64(True):
         with pytest.raises(TpuCompileError, match="jax_enable_x64 is on"):
-            tpu.compile(functools.partial(double, spec=wide), X)
-        narrow = pl.BlockSpec((256, 256), lambda i: (i, jnp.int32(0)))
-        export(functools.partial(double, spec=narrow), X)
+            tpu.compile(functools.partial(double, index=lambda i: (i, 0)), X)
+        export(functools.partial(double, index=lambda i: (i, jnp.int32(0))), X)
 
 
 def remote(x):
     """A kernel that sends its block to another chip."""
 
     def kernel(x, o, send, receive):
-        pltpu.make_async_remote_copy(
-            x, o, send, receive, device_id=1, device_id_type=pl.DeviceIdType.LOGICAL
-        ).start()
+        there = {"device_id": 1, "device_id_type": pl.DeviceIdType.LOGICAL}
+        pltpu.make_async_remote_copy(x, o, send, receive, **there).start()
 
-    any_memory = pl.BlockSpec(memory_space=pl.ANY)
-    return pl.pallas_call(
-        kernel,
-        in_specs=[any_memory],
-        out_specs=any_memory,
-        out_shape=X,
-        scratch_shapes=[pltpu.SemaphoreType.DMA] * 2,
-        name="sends",
-    )(x)
+    scratch = [pltpu.SemaphoreType.DMA] * 2
+    options = {"in_specs": [ANY], "out_specs": ANY, "scratch_shapes": scratch, "name": "sends"}
+    return pl.pallas_call(kernel, out_shape=X, **options)(x)
 
 
 def on_sparse_core(x):
     """A kernel of the SparseCore."""
-    from jax.experimental.pallas import tpu_sc
-
     mesh = tpu_sc.VectorSubcoreMesh(core_axis_name="c", subcore_axis_name="s", num_cores=2)
 
     def gathers(x, o, row):
@@ -240,28 +231,21 @@ def on_sparse_core(x):
 
 
 @pytest.mark.parametrize(
-    ("function", "why"),
+    ("function", "chip", "why"),
     [
-        (remote, "no estimate of remote: its kernel sends reaches other chips"),
-        (on_sparse_core, "its kernel gathers runs on the SparseCore"),
+        (remote, "v7x", "no estimate of remote: its kernel sends reaches other chips"),
+        (on_sparse_core, "v5p", "its kernel gathers runs on the SparseCore"),
     ],
 )
-def test_no_estimate_of_what_has_no_model(function, why):
+def test_no_estimate_of_what_has_no_model(function, chip, why):
     with pytest.raises(TpuCompileError, match=why):
-        tpu.estimate(function, X, chip="v7x" if function is remote else "v5p")
+        tpu.estimate(function, X, chip=chip)
 
 
 def test_no_estimate_of_collectives():
-    from kernels.machines.tpu.estimate import estimate_program
-
     spec = jax.sharding.PartitionSpec("x")
-    program = export(
-        lambda x: x.sum(0, keepdims=True) + x,
-        jax.ShapeDtypeStruct((2048, 256), jnp.float32),
-        mesh={"x": 4},
-        in_specs=(spec,),
-        out_specs=spec,
-    )
+    cut = {"mesh": {"x": 4}, "in_specs": (spec,), "out_specs": spec}
+    program = export(lambda x: x.sum(0, keepdims=True) + x, X, **cut)
     with pytest.raises(TpuCompileError, match="chips exchange data in all-reduce"):
         estimate_program(program)
 
@@ -278,7 +262,7 @@ def test_a_loop_of_the_program_whose_length_is_data():
     def function(n, x):
         return jax.lax.fori_loop(0, n, lambda i, x: jnp.exp(x) * 0.5, x)
 
-    found = tpu.estimate(function, jax.ShapeDtypeStruct((), jnp.int32), X)
+    found = tpu.estimate(function, N, X)
     assert found.depends == ("n",) and found.on_data.endswith("pass n") and found.band is None
     low, high = found.seconds
     assert low < found.cycles / tpu.CHIPS["v5e"].clock_hz < high == math.inf
