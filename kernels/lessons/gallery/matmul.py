@@ -108,8 +108,7 @@ parallel_reduction = _faulty(
     caught_by="interpret",
     says="allowed",
     cause="The output block itself is the accumulator, so every step rounds to 8 bits.",
-    lesson="A tolerance of two per cent of the largest value lets it pass; the error budget "
-    "doesn't.",
+    lesson="While sums are short, even the error budget lets it pass. Try a long one.",
     workloads=(Workload("32_steps", {"m": 16, "k": 4096, "n": 128}, "bfloat16"),),
 )
 def narrow_accumulator(x, y, *, interpret, repaired=False):
