@@ -51,7 +51,7 @@ class Band:
 
     chip: str
     regime: str
-    low: float  # relative errors; the middle 80 % of the rows lie between this
+    low: float  # relative errors; of another program's four in five lie between this
     high: float  # and this
     rows: int  # how many there are, all of the half kept for testing
     other: str = ""  # the compiler that they were found with, where it is not the one in use
@@ -110,11 +110,19 @@ def band(chip: str, kind: str, file: Path | None = None, compiler: str = "") -> 
 
     Returns:
         None where fewer than FEWEST rows are of that kind: no measurement of this kind.
+
+    Source: split conformal prediction (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random
+        World, 2005; Lei and others, Distribution-Free Predictive Inference for Regression, 2018).
     """
     known, other = _chosen(chip, kind, file, compiler)
     if len(known) < FEWEST:
         return None
-    low, high = (quantile(known, (1 + side * SHARE) / 2) for side in (-1, 1))
+    # The next error is as likely to fall into any of the n + 1 gaps between n of them, so an end is
+    # the error at (n + 1) times its share; of fewer than nine, the ends are the outermost ones.
+    method: Any = "linear" if kind == RATIO else "weibull"
+    low, high = (
+        float(np.quantile(known, (1 + side * SHARE) / 2, method=method)) for side in (-1, 1)
+    )
     return Band(chip, kind, low, high, len(known), other)
 
 
