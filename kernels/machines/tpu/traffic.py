@@ -84,15 +84,22 @@ def _written(module: Module, instruction: HloInstruction) -> list[float]:
     return shares
 
 
-def _share(module: Module, computation: str, name: str, kernel: KernelShare, fused: bool) -> float:
-    share = 0.0
+def _share(
+    module: Module,
+    computation: str,
+    name: str,
+    kernel: KernelShare,
+    fused: bool,
+    asked: float = 1.0,
+) -> float:
+    """The share of an array that is read in a computation, of whose result `asked` is read."""
+    # A fusion's own result may be the argument itself.
+    share = asked if fused and module.roots.get(computation) == name else 0.0
     for reader in module.computations.get(computation, ()):
         for place, operand in enumerate(reader.inputs):
             if operand == name and share < 1:
-                share += _share_of(module, computation, reader, place, kernel, fused)
-    # A fusion's own result may be the argument itself.
-    whole = fused and module.roots.get(computation) == name
-    return 1.0 if whole else min(share, 1.0)
+                share += _share_of(module, computation, reader, place, kernel, fused, asked)
+    return min(share, 1.0)
 
 
 def _share_of(
@@ -102,12 +109,13 @@ def _share_of(
     place: int,
     kernel: KernelShare,
     fused: bool,
+    asked: float = 1.0,
 ) -> float:
     """The share of an operand that one of its readers reads."""
     if reader.is_kernel:
         return kernel(reader, place)
     if reader.opcode == "bitcast" or (fused and reader.opcode in _LAZY):
-        return _share(module, computation, reader.name, kernel, fused)
+        return _share(module, computation, reader.name, kernel, fused, asked)
     if reader.opcode in UPDATES and place == 0:
         return 0.0  # it is updated where it lies
     if reader.opcode in PARTS and place == 0:
@@ -119,7 +127,9 @@ def _share_of(
         return sizes[0] / sizes[1] if len(sizes) == 2 and sizes[1] else 1.0
     if reader.opcode == "fusion" and reader.called:
         body = reader.called[0]
+        if fused:  # a fusion in a fusion, such as a copy between tilings, makes what is read of it
+            asked = _share(module, computation, reader.name, kernel, fused, asked)
         for inside in module.computations.get(body, ()):
             if inside.opcode == "parameter" and inside.value.strip() == str(place):
-                return _share(module, body, inside.name, kernel, fused=True)
+                return _share(module, body, inside.name, kernel, True, asked)
     return 1.0
