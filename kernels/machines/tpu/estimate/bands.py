@@ -110,19 +110,14 @@ def band(chip: str, kind: str, file: Path | None = None, compiler: str = "") -> 
 
     Returns:
         None where fewer than FEWEST rows are of that kind: no measurement of this kind.
-
-    Source: split conformal prediction (Vovk, Gammerman and Shafer, Algorithmic Learning in a Random
-        World, 2005; Lei and others, Distribution-Free Predictive Inference for Regression, 2018).
     """
     known, other = _chosen(chip, kind, file, compiler)
     if len(known) < FEWEST:
         return None
-    # The next error is as likely to fall into any of the n + 1 gaps between n of them, so an end is
-    # the error at (n + 1) times its share; of fewer than nine, the ends are the outermost ones.
+    # The next error falls into each of the n + 1 gaps between n of them equally often (split
+    # conformal prediction; Lei and others, 2018): fewer than nine have the outermost for ends.
     method: Any = "linear" if kind == RATIO else "weibull"
-    low, high = (
-        float(np.quantile(known, (1 + side * SHARE) / 2, method=method)) for side in (-1, 1)
-    )
+    low, high = np.quantile(known, [(1 - SHARE) / 2, (1 + SHARE) / 2], method=method).tolist()
     return Band(chip, kind, low, high, len(known), other)
 
 
@@ -148,9 +143,9 @@ def ratio_band(chip: str, file: Path | None = None, compiler: str = "") -> Band 
 
 def none(rows: int) -> str:
     """Why there is no band, where so many rows are of the kind."""
-    if not rows:
-        return NONE
-    return f"{rows} measurement{'s' * (rows > 1)} of this kind, too few for a band"
+    return (
+        f"{rows} measurement{'s' * (rows > 1)} of this kind, too few for a band" if rows else NONE
+    )
 
 
 def compiler(versions: str) -> str:
@@ -201,8 +196,3 @@ def _found(file: Path, changed: int) -> Mapping[tuple[str, str], Mapping[str, li
         if len(known) >= FEWEST:
             errors[chip, RATIO][used] = [error for ratios in known for error in ratios]
     return errors
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which a share of them, 0 to 1, lies, between neighbours in proportion."""
-    return float(np.quantile(values, share))
