@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
+
+import numpy as np
 
 from kernels.figures import store
 from kernels.figures.schema import HALVES, KEY_COLUMNS, Row
 from kernels.machines.checks import fail, one_of
 from kernels.machines.tpu.estimate import bands
-from kernels.machines.tpu.estimate.bands import VALIDATION, quantile
+from kernels.machines.tpu.estimate.bands import VALIDATION
 
-__all__ = ["FIT", "TEST", "Comparison", "Spread", "add", "read", "spread"]
+__all__ = ["FIT", "TEST", "Comparison", "Spread", "add", "quantile", "read", "spread"]
 FIT, TEST = HALVES
 CLOCKS = ("device", "wall")
 DIGITS = 6  # behind the point, of what the file holds
@@ -134,6 +136,11 @@ class Spread:
     median: float
     most: float
     bias: float
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which a share of them, 0 to 1, lies, between neighbours in proportion."""
+    return float(np.quantile(values, share))
 
 
 def spread(rows: Iterable[Comparison]) -> Spread | None:

@@ -11,7 +11,6 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -31,9 +30,9 @@ from validation.tpu_programs import (
     BF16,
     PublishedProgram,
     array,
-    attention_arguments,
+    attention_call,
     gated_arguments,
-    leading,
+    normalization_call,
 )
 
 CHIPS = ("h100", "b200")
@@ -42,6 +41,7 @@ DEVICE = {  # as tokamax asks for it
     "core_count": 132,
     "compute_capability": "9.0",
 }
+_call = functools.partial(tokamax.call_as_if, DEVICE)
 TOKAMAX = ("dot_product_attention", "gated_linear_unit", "normalization")
 
 
@@ -81,45 +81,14 @@ def _sum(key: Key) -> PublishedProgram:
 
 
 def _attention(key: Key) -> PublishedProgram:
-    size, options = key.sizes, key.options.typed()
-    causal, backward = options.get("causal", False), key.pass_ == "backward"
-    kind = "attention backward" if backward else "attention"
-    op = tokamax.op(kind, key.implementation, key.tuning.typed())
-    product = jax.lax.DotAlgorithmPreset[str(options.get("precision", "DEFAULT"))]
-    q, k, v, bias, mask = attention_arguments(key)
-    before: tuple[Any, ...] = ()
-    if backward:  # the softmax's greatest values and sums, the result, and its gradient
-        sums = array((*q.shape[:-3], size["h"], size["n"]), "float32")
-        out = array((*q.shape[:-1], size["e"]), key.dtype)
-        before = (sums, sums), out, out
-
-    def attention(before, q, k, v, bias, mask):
-        return tokamax.call_as_if(
-            DEVICE,
-            op,
-            *before,
-            *(q, k, v),
-            precision=(product, product),
-            logits_dtype=jnp.dtype("float32"),
-            logits_scale=1 / math.sqrt(size["d"]),
-            bias=bias,
-            logits_soft_cap=None,
-            mask=tokamax.mask(mask, causal),
-            dropout_mask=None,
-            dropout_rate=0.0,
-            paging_info=None,
-            q_indices=None,
-            k_indices=None,
-            normalize_output=True,
-            return_residuals=options.get("residuals", False),
-        )
-
+    size, backward = key.sizes, key.pass_ == "backward"
+    attention, arguments = attention_call(key, key.implementation)
     pairs = size["b"] * size["h"] * size["n"] * size["m"]
-    if causal and not key.implementation.startswith("xla"):  # XLA multiplies what is hidden too
-        pairs *= 0.5
+    if key.options.typed().get("causal") and not key.implementation.startswith("xla"):
+        pairs *= 0.5  # XLA multiplies what is hidden too
     # Backwards two kernels take four products and three.
     flops = 2 * pairs * (size["d"] + size["e"]) * (3.5 if backward else 1)
-    return PublishedProgram(attention, (before, q, k, v, bias, mask), flops=flops)
+    return PublishedProgram(functools.partial(attention, _call), arguments, flops=flops)
 
 
 def _gated(key: Key) -> PublishedProgram:
@@ -128,54 +97,21 @@ def _gated(key: Key) -> PublishedProgram:
 
     def gated_linear_unit(x, weights):
         options = {"activation": activation, "precision": BF16, "return_residuals": False}
-        return tokamax.call_as_if(DEVICE, op, x, weights, **options)
+        return _call(op, x, weights, **options)
 
     flops = 4 * math.prod(key.sizes[name] for name in "mkn")
     return PublishedProgram(gated_linear_unit, gated_arguments(key), flops=flops)
 
 
 def _normalization(key: Key) -> PublishedProgram:
-    size, options = key.sizes, key.options.typed()
-    op = tokamax.op("normalization", key.implementation, key.tuning.typed())
-
-    def normalization(x, scale, offset):
-        return tokamax.call_as_if(
-            DEVICE,
-            op,
-            *(x, scale, offset),
-            axis=-1,
-            epsilon=1e-6,
-            scale_offset=0.0,
-            subtract_mean=options.get("subtract_mean", False),
-            return_residuals=options.get("residuals", False),
-        )
-
-    shape = (*leading(options, size["m"]), size["n"])
-    one = array((size["n"],), "float32")
-    offset = one if options.get("subtract_mean") else None
-    return PublishedProgram(normalization, (array(shape, key.dtype), one, offset))
-
-
-def _cross_entropy(key: Key) -> PublishedProgram:
-    """Forwards as on a TPU. Backwards as tokamax's plain JAX has it."""
-    if key.pass_ == "forward":
-        return tpu_programs.program(key)
-    x, labels, w = tpu_programs.program(key).arguments
-    count = key.sizes["t"] if key.options["reduction"] == "mean" else 1
-
-    def gradients(sums, gradient, x, labels, w):
-        right = jax.nn.one_hot(labels, w.shape[1], dtype=x.dtype)
-        scores = jnp.exp(x @ w - sums[:, None]) - right
-        return gradient * (scores @ w.T) / count, gradient * (x.T @ scores) / count
-
-    before = array(labels.shape, key.dtype), array((), "float32")
-    return PublishedProgram(gradients, (*before, x, labels, w))
+    normalization, arguments = normalization_call(key, key.implementation)
+    return PublishedProgram(functools.partial(normalization, _call), arguments)
 
 
 _BUILDS: dict[str, Callable[[Key], PublishedProgram]] = {
     "dot_product_attention": _attention,
     "gated_linear_unit": _gated,
-    "linear_cross_entropy": _cross_entropy,
+    "linear_cross_entropy": tpu_programs.program,
     "normalization": _normalization,
     "matmul": _matmul,
     "sum": _sum,

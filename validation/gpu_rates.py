@@ -24,8 +24,8 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from kernels.machines.gpu.estimate import BANDS, COUNTED, FACTORS, NOTHING
-from kernels.machines.tpu.estimate.bands import FEWEST, SHARE, quantile
-from validation.comparisons import FIT, TEST
+from kernels.machines.tpu.estimate.bands import FEWEST, SHARE
+from validation.comparisons import FIT, TEST, quantile
 from validation.gpu_times import Bracketed
 
 LIMITS = (0.01, 6.0)  # of a factor

@@ -30,9 +30,15 @@ _OPS = {
         "PallasMosaicGpuFlashAttentionVjp",
     ),
     ("attention backward", "xla"): ("base", "", "DotProductAttentionVjp"),
+    ("attention backward", "tpu"): (
+        *("pallas_mosaic_tpu_vjp", "", "PallasMosaicTpuFlashAttentionVjp"),
+    ),
     ("ragged_dot", "tpu"): ("pallas_mosaic_tpu", "", "PallasMosaicTpuRaggedDot"),
     ("linear_softmax_cross_entropy_loss", "tpu"): (
         *("pallas_mosaic_tpu", "", "PallasMosaicTpuLinearSoftmaxCrossEntropyLoss"),
+    ),
+    ("linear_softmax_cross_entropy_loss backward", "tpu"): (
+        *("pallas_mosaic_tpu", "", "PallasMosaicTpuLinearSoftmaxCrossEntropyLossVjp"),
     ),
     ("gated_linear_unit", "pallas_triton"): ("pallas_triton", "", "PallasTritonGatedLinearUnit"),
     ("gated_linear_unit", "xla"): ("base", "", "GatedLinearUnit"),
@@ -40,6 +46,7 @@ _OPS = {
         *("pallas_triton", "pallas_triton_config", "PallasTritonNormalization"),
     ),
     ("normalization", "xla"): ("base", "", "Normalization"),
+    ("normalization backward", "xla"): ("base", "", "NormalizationVjp"),
 }
 
 
@@ -51,8 +58,8 @@ def op(operator: str, route: str, config: Mapping[str, Any] | None = None) -> An
     """An op, with its kernel's configuration.
 
     Args:
-        operator: "attention", "attention backward", "ragged_dot", "gated_linear_unit",
-            "linear_softmax_cross_entropy_loss" or "normalization".
+        operator: "attention", "ragged_dot", "gated_linear_unit", "normalization" or
+            "linear_softmax_cross_entropy_loss"; " backward" follows where its gradients are meant.
         route: "tpu", "pallas_triton", "pallas_mosaic_gpu", or "xla" and "xla_chunked" for plain
             JAX.
         config: the fields of its Config, as its autotuning cache has them; None for none.
@@ -75,13 +82,18 @@ def op(operator: str, route: str, config: Mapping[str, Any] | None = None) -> An
 def function(op: Any) -> Callable[..., Any]:
     """An op as a function that does not ask which device this is: it is compiled for another."""
 
-    def call(*arrays: Any, return_residuals: bool = False, **more: Any) -> Any:
+    def run(*arrays: Any, return_residuals: bool = False, **more: Any) -> Any:
         bound = op.bind(*arrays, return_residuals=return_residuals, **more)
         config = op.config_cls() if op.config is None else op.config
         out, residuals = op._fwd(*bound.args, config=config, **bound.kwargs)
         return (out, residuals) if return_residuals else out
 
-    return call
+    return run
+
+
+def call(op: Any, *arrays: Any, **more: Any) -> Any:
+    """Call an op that is compiled for another device."""
+    return function(op)(*arrays, **more)
 
 
 def tunings(op: Any, *arrays: Any, **more: Any) -> list[dict[str, Any]]:
@@ -107,7 +119,7 @@ def call_as_if(device: Mapping[str, Any], op: Any, *arrays: Any, **more: Any) ->
         arrays, more: what the op takes.
     """
     with _as_if(SimpleNamespace(platform="gpu", **device)):
-        return function(op)(*arrays, **more)
+        return call(op, *arrays, **more)
 
 
 @contextlib.contextmanager

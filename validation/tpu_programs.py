@@ -210,8 +210,59 @@ def _seen(mask: Any, causal: bool, n: int, m: int) -> Any:
     return below if mask is None else below & mask
 
 
+def attention_call(key: Key, route: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """tokamax's op of a row, forward or backward, as a function of `call`, which calls an op with
+    its arguments, and of the row's arrays; and those: what comes before q, k and v, and these.
+
+    Args:
+        key: of the row.
+        route: as `tokamax_door.op` has it.
+    """
+    size, options = key.sizes, key.options.typed()
+    q, k, v, bias, mask = attention_arguments(key)
+    before: tuple[Any, ...] = ()
+    if backward := key.pass_ == "backward":
+        # The softmax's greatest values and sums, the result, and its gradient.
+        sums = array((*q.shape[:-3], size["h"], size["n"]), "float32")
+        out = array((*q.shape[:-1], size["e"]), key.dtype)
+        before = (sums, sums), out, out
+    kind = "attention backward" if backward else "attention"
+    op = tokamax_door.op(kind, route, key.tuning.typed())
+    product = jax.lax.DotAlgorithmPreset[str(options.get("precision", "DEFAULT"))]
+
+    def attention(call, before, q, k, v, bias, mask):
+        return call(
+            op,
+            *before,
+            *(q, k, v),
+            precision=(product, product),
+            logits_dtype=jnp.dtype("float32"),
+            logits_scale=1 / math.sqrt(size["d"]),
+            bias=bias,
+            logits_soft_cap=None,
+            mask=tokamax_door.mask(mask, options.get("causal", False)),
+            dropout_mask=None,
+            dropout_rate=0.0,
+            paging_info=None,
+            q_indices=None,
+            k_indices=None,
+            normalize_output=True,
+            return_residuals=options.get("residuals", False),
+        )
+
+    return attention, (before, q, k, v, bias, mask)
+
+
+def _attention_gradients(key: Key, route: str) -> PublishedProgram:
+    optional.require("tokamax", "the gradients of attention")
+    attention, arguments = attention_call(key, route)
+    return PublishedProgram(functools.partial(attention, tokamax_door.call), arguments)
+
+
 @registered("dot_product_attention", "xla", SCORES)
 def _attention(key: Key) -> PublishedProgram:
+    if key.pass_ == "backward":
+        return _attention_gradients(key, "xla")
     options = key.options.typed()
     causal, residuals = options.get("causal", False), options.get("residuals", False)
     scale = 1 / math.sqrt(key.sizes["d"])
@@ -295,6 +346,8 @@ def _chunked_attention(key: Key) -> PublishedProgram:
 
 @registered("dot_product_attention", "tokamax", FLASH, needs="tokamax")
 def _tokamax_attention(key: Key) -> PublishedProgram:
+    if key.pass_ == "backward":
+        return _attention_gradients(key, "tpu")
     options = key.options.typed()
     attend = tokamax_door.function(tokamax_door.op("attention", "tpu", key.tuning.typed()))
     causal, residuals = options.get("causal", False), options.get("residuals", False)
@@ -504,8 +557,24 @@ def _reduced(loss: Any, tokens: int, key: Key) -> Any:
     return loss / tokens if key.options["reduction"] == "mean" else loss
 
 
+def _loss_gradients(key: Key) -> PublishedProgram:
+    """Of tokens and weights, as tokamax's plain JAX has them."""
+    x, labels, w = _loss_arguments(key)
+
+    def gradients(sums, gradient, x, labels, w):
+        right = jax.nn.one_hot(labels, w.shape[1], dtype=x.dtype)
+        scores = jnp.exp(x @ w - sums[:, None]) - right
+        count = x.shape[0] if key.options["reduction"] == "mean" else 1
+        return gradient * (scores @ w.T) / count, gradient * (x.T @ scores) / count
+
+    before = array(labels.shape, key.dtype), array((), "float32")
+    return PublishedProgram(gradients, (*before, x, labels, w))
+
+
 @registered("linear_cross_entropy", "xla", SCORES)
 def _cross_entropy(key: Key) -> PublishedProgram:
+    if key.pass_ == "backward":
+        return _loss_gradients(key)
     residuals = key.options.typed().get("residuals", False)
 
     def loss(x, labels, w):
@@ -563,6 +632,13 @@ def _chunked_cross_entropy(key: Key) -> PublishedProgram:
 @registered("linear_cross_entropy", "tokamax", LOSSES, needs="tokamax")
 def _tokamax_cross_entropy(key: Key) -> PublishedProgram:
     operator, residuals = "linear_softmax_cross_entropy_loss", key.options.get("residuals")
+    if key.pass_ == "backward":
+        op = tokamax_door.op(f"{operator} backward", "tpu", key.tuning.typed())
+        x, labels, w = _loss_arguments(key)
+        one = array((), key.dtype)
+        gradients = functools.partial(tokamax_door.call, op, reduction=key.options["reduction"])
+        before = (array(labels.shape, "float32"),), one, one
+        return PublishedProgram(gradients, (*before, x, labels, w))
     loss = tokamax_door.function(tokamax_door.op(operator, "tpu", key.tuning.typed()))
 
     def cross_entropy(x, labels, w):
@@ -637,6 +713,40 @@ def _blocked_rms_norm(key: Key) -> PublishedProgram:
         name="rms_norm",
     )
     return PublishedProgram(rms_norm, (_of(key, "mn"), array((1, n), key.dtype)))
+
+
+def normalization_call(key: Key, route: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """As `attention_call`, of a normalization."""
+    size, options = key.sizes, key.options.typed()
+    axis, backward = options.get("axis", -1), key.pass_ == "backward"
+    kind = "normalization backward" if backward else "normalization"
+    op = tokamax_door.op(kind, route, key.tuning.typed())
+
+    def normalization(call, before, x, scale, offset):
+        return call(
+            op,
+            *before,
+            *(x, scale, offset),
+            axis=axis,
+            epsilon=1e-6,
+            scale_offset=0.0,
+            subtract_mean=options.get("subtract_mean", False),
+            return_residuals=options.get("residuals", False),
+        )
+
+    shape = (*leading(options, size["m"]), size["n"])
+    if axis == 0:
+        shape = (size["n"], *options["trailing"])
+    x, one = array(shape, key.dtype), array((size["n"],), "float32")
+    sums = array((*shape[:-1], 1), "float32")
+    before = ((sums, sums), x, x) if backward else ()
+    return normalization, (before, x, one, one if options.get("subtract_mean") else None)
+
+
+@registered("normalization", "xla", STREAMS, needs="tokamax")
+def _normalization(key: Key) -> PublishedProgram:
+    normalization, arguments = normalization_call(key, "xla")
+    return PublishedProgram(functools.partial(normalization, tokamax_door.call), arguments)
 
 
 @registered("softmax", "xla", STREAMS)

@@ -22,7 +22,7 @@ from kernels.figures.schema import Key, Named, Record, estimator
 from kernels.figures.store import TuningStore, read
 from kernels.machines import tpu
 from kernels.machines.tpu.chips import chip
-from kernels.machines.tpu.estimate.bands import quantile
+from validation.comparisons import quantile
 from validation.tpu_programs import FAMILIES, program
 from validation.tpu_times import PROGRAMS, published
 

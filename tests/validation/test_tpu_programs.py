@@ -178,6 +178,34 @@ def test_cross_entropy_in_chunks_is_cross_entropy():
     assert parts.function(x, labels, w) == pytest.approx(expected, rel=1e-5)
 
 
+def test_gradients_of_cross_entropy_are_its_gradients():
+    forward = key("linear_cross_entropy", "xla", {"t": 10, "d": 8, "v": 21}, reduction="mean")
+    x, labels, w = drawn(program(forward).arguments)
+    back = program(dataclasses.replace(forward, pass_="backward"))
+    wide, weights = np.asarray(x, np.float64), np.asarray(w, np.float64)
+    sums = np.log(np.exp(wide @ weights).sum(1))
+    scores = (np.exp(wide @ weights - sums[:, None]) - np.eye(21)[labels]) / 10
+    found = back.function(np.float32(sums), np.float32(2), x, labels, w)
+    for made, expected in zip(found, (2 * scores @ weights.T, 2 * wide.T @ scores), strict=True):
+        assert np.abs(made - expected).max() < 1e-5
+    assert [a.shape for a in back.arguments] == [(10,), (), (10, 8), (10,), (8, 21)]
+
+
+@pytest.mark.skipif(not available("tokamax"), reason="the programs are tokamax's: '.[validation]'")
+def test_a_normalization_and_its_gradients():
+    row = key("normalization", "xla", {"m": 6, "n": 5}, subtract_mean=True, leading="2,3")
+    x, *_ = arrays = drawn(program(row).arguments[1:])
+    whole = lambda x, scale, offset: jax.nn.standardize(x, -1, epsilon=1e-6) * scale + offset
+    out, pull = jax.vjp(whole, *arrays)
+    assert np.allclose(program(row).function((), *arrays), out, atol=1e-5)
+    sums = x.mean(-1, keepdims=True), jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-6)
+    [gradient] = drawn([x], seed=1)
+    back = program(dataclasses.replace(row, pass_="backward"))
+    found = back.function((sums, out, gradient), *arrays)
+    for made, expected in zip(found, pull(gradient), strict=True):
+        assert np.allclose(made, expected, atol=1e-4)
+
+
 def test_the_gate_is_a_gate():
     sizes = {"m": 6, "k": 8, "n": 5}
     ran = program(key("gated_linear_unit", "xla", sizes, activation="silu", leading="2,3"))

@@ -174,12 +174,15 @@ class Estimates(Generated):
             band, count = bands.band(*kind), len(bands.errors(*kind))
             lines.append((regime, str(count or DASH), band.text if band else none(count)))
         yield text(
-            "Beside an estimate stands where the measured time would lie: between the tenth and "
-            f"the ninetieth of a hundred errors of its chip and regime, where {FEWEST} rows "
-            "of the test half or more are of that kind. A row whose launch is more than "
-            f"{LAUNCHED:.0%} of what was timed is left out: the launch was chosen by such rows. "
-            "Of five rows such a band covers on average about half of further programs, of "
-            "twenty-six about three quarters."
+            "Beside an estimate stands where four of five measured times would lie, by the errors "
+            f"of its chip and regime, where {FEWEST} rows of the test half or more are of that "
+            f"kind. A row whose launch is more than {LAUNCHED:.0%} of what was timed is left out: "
+            "the launch was chosen by such rows. "
+            "Of n errors in order, the ends are those at a tenth and at nine tenths of n + 1, "
+            "between neighbours in proportion: a further error of the same sort falls into each of "
+            "the n + 1 gaps equally often, whatever their distribution (split conformal "
+            "prediction). Of five to eight errors the ends are the outermost two, which hold two "
+            "thirds to seven ninths of further programs on average."
         )
         yield table(("regime", "test rows", "measured against estimated"), lines, "bands")
 

@@ -30,7 +30,7 @@ def moved(
     if len(instruction.inputs) == len(operands):  # none of them is a tuple
         whole = lambda *_: 1.0
         for place in range(len(operands)):
-            shares[place] = _share_of(module, module.entry, instruction, place, whole, False)
+            shares[place] = _share_of(module, module.entry, instruction, place, whole, None)
     again = instruction.fetches if module.multiplies(instruction) else ()
     read = sum(
         share * times * a.bytes * weigh(a)
@@ -48,7 +48,7 @@ def moved(
 def share_read(module: Module, parameter: HloInstruction, kernel: KernelShare) -> float:
     """How much of a parameter the program reads, 0 to 1: the sum over its readers, at most 1.
     `kernel` says of a Pallas kernel and the place of an operand the share that it reads."""
-    return _share(module, module.entry, parameter.name, kernel, fused=False)
+    return _share(module, module.entry, parameter.name, kernel, None)
 
 
 def _updated(instruction: HloInstruction) -> float:
@@ -84,15 +84,16 @@ def _written(module: Module, instruction: HloInstruction) -> list[float]:
     return shares
 
 
-def _share(module: Module, computation: str, name: str, kernel: KernelShare, fused: bool) -> float:
-    share = 0.0
+def _share(
+    module: Module, computation: str, name: str, kernel: KernelShare, asked: float | None
+) -> float:
+    """The share of an array that a computation reads; of a fusion's result `asked` is read."""
+    share = asked or 0.0 if module.roots.get(computation) == name else 0.0  # it may be the array
     for reader in module.computations.get(computation, ()):
         for place, operand in enumerate(reader.inputs):
             if operand == name and share < 1:
-                share += _share_of(module, computation, reader, place, kernel, fused)
-    # A fusion's own result may be the argument itself.
-    whole = fused and module.roots.get(computation) == name
-    return 1.0 if whole else min(share, 1.0)
+                share += _share_of(module, computation, reader, place, kernel, asked)
+    return min(share, 1.0)
 
 
 def _share_of(
@@ -101,13 +102,13 @@ def _share_of(
     reader: HloInstruction,
     place: int,
     kernel: KernelShare,
-    fused: bool,
+    asked: float | None,
 ) -> float:
     """The share of an operand that one of its readers reads."""
     if reader.is_kernel:
         return kernel(reader, place)
-    if reader.opcode == "bitcast" or (fused and reader.opcode in _LAZY):
-        return _share(module, computation, reader.name, kernel, fused)
+    if reader.opcode == "bitcast" or (asked is not None and reader.opcode in _LAZY):
+        return _share(module, computation, reader.name, kernel, asked)
     if reader.opcode in UPDATES and place == 0:
         return 0.0  # it is updated where it lies
     if reader.opcode in PARTS and place == 0:
@@ -119,7 +120,9 @@ def _share_of(
         return sizes[0] / sizes[1] if len(sizes) == 2 and sizes[1] else 1.0
     if reader.opcode == "fusion" and reader.called:
         body = reader.called[0]
+        # A fusion in a fusion, such as a copy between tilings, makes only what is read of it.
+        inner = None if asked is None else _share(module, computation, reader.name, kernel, asked)
         for inside in module.computations.get(body, ()):
             if inside.opcode == "parameter" and inside.value.strip() == str(place):
-                return _share(module, body, inside.name, kernel, fused=True)
+                return _share(module, body, inside.name, kernel, 1.0 if inner is None else inner)
     return 1.0

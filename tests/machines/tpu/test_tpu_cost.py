@@ -157,14 +157,20 @@ def test_what_the_windows_of_a_product_fetch_again_counts_again():
     assert moved(4, 2, 8) == 4 + 2 + 1
 
 
-def test_what_is_not_touched_of_an_array_does_not_count():
+@pytest.mark.parametrize(("between", "share"), [("", 1 / 128), ("copy", 1 / 128), ("negate", 1)])
+def test_what_is_not_touched_of_an_array_does_not_count(between, share):
+    """Nor does it where a fusion of its own, inside, copies the array for the slice; but a fusion
+    that computes may read all of it."""
+    nested = f"%c = {LARGE} fusion(%p), kind=kLoop, calls=%again"
+    array, inner = ("%c", [nested]) if between else ("%p", [])
     part, index = "bf16[16384,128]{1,0:T(8,128)}", "s32[]{:T(128)}"
     body = [
         *fused("update", f"%p = {LARGE} parameter(0)", f"%u = {part} parameter(1)",
             f"%i = {index} parameter(2)", f"%v = {part} negate(%u)",
             f"ROOT %d = {LARGE} dynamic-update-slice(%p, %v, %i, %i)"),
-        *fused("cut", f"%p = {LARGE} parameter(0)", f"%i = {index} parameter(1)",
-            f"ROOT %d = {part} dynamic-slice(%p, %i, %i), dynamic_slice_sizes={{16384,128}}"),
+        *fused("again", f"%q = {LARGE} parameter(0)", f"ROOT %k = {LARGE} {between or 'copy'}(%q)"),
+        *fused("cut", f"%p = {LARGE} parameter(0)", f"%i = {index} parameter(1)", *inner,
+            f"ROOT %d = {part} dynamic-slice({array}, %i, %i), dynamic_slice_sizes={{16384,128}}"),
         *entry(f"%x = {LARGE} parameter(0)", f"%u = {part} parameter(1)",
             f"%i = {index} parameter(2)",
             f"%f = {LARGE} fusion(%x, %u, %i), kind=kLoop, calls=%update, {config(9, 1)}",
@@ -173,7 +179,7 @@ def test_what_is_not_touched_of_an_array_does_not_count():
     found = costs(body)
     scalar = 512  # an index takes a tile
     assert found["f"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
-    assert found["g"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
+    assert found["g"].hbm_bytes == pytest.approx(SIZE * (share + 1 / 128), abs=2 * scalar)
 
 
 def test_a_slice_is_fetched_in_whole_tiles():
