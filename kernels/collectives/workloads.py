@@ -43,6 +43,8 @@ def work(workload, gradient):
     return 0, parts * rows * columns * workload.itemsize * (1 + gradient)
 
 
+TORUS = {"tuning": {"torus": 2}}  # devices along the first axis
+
 NAMED = cases(
     SIZES,
     one=(1, 1, 1, "a ring of one sends nothing"),
@@ -51,12 +53,22 @@ NAMED = cases(
     four=(4, 17, 128, "one row more in one direction than in the other"),
     seven=(7, 3, 129, "slots are used three times and more"),
     eight=(8, 32, 128, {"dtype": "bfloat16"}, "many terms, added up in float32"),
+    torus=(4, 17, 128, "a ring along each of two axes", TORUS),
+    torus_of_8=(8, 32, 128, "rings of four, and of two", TORUS, {"dtype": "bfloat16"}),
+)
+# 8 MiB of each device, which a ring of all sends on, or rings along two axes, the shorter first
+FIGURES = cases(
+    SIZES,
+    dtype="bfloat16",
+    ring_of_8=(8, 4096, 1024),
+    rings_of_2_and_4=(8, 4096, 1024, {"tuning": {"torus": 4}}),
 )
 
 all_gather = Workloads(
     make=make_all_gather,
     draw=draw,
     work=work,
+    figures=FIGURES,
     named=(*NAMED, *cases(SIZES, values="nonfinite", odd=(2, 8, 128, "every bit arrives"))),
 )
 reduce_scatter = Workloads(

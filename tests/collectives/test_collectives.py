@@ -15,6 +15,7 @@ from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
 THREE = Workload("three", {"devices": 3, "rows": 8, "columns": 128})
+TORUS = OPERATORS["all_gather"].workloads["torus"]
 
 
 def on_parts(function, names):
@@ -53,13 +54,6 @@ def test_several_axes_and_one_of_them(names):
     assert np.allclose(gradient, devices * 2 * x, rtol=1e-6)
 
 
-def test_a_gather_over_two_axes_stands_as_the_specs_cut():
-    x = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
-    gather = cut("all_gather", ("x", "y"))
-    result = tpu.simulate(gather, x, mesh={"x": 2, "y": 2}).result
-    assert np.array_equal(result, np.concatenate([x] * 4))
-
-
 @pytest.mark.parametrize(
     ("name", "shape", "dtype", "axis", "words"),
     [
@@ -96,14 +90,18 @@ def test_uneven_parts_of_a_ring_and_how_it_goes():
 
 
 def forgetful(x, axis_name, *, interpret, lost):
-    """A gather that does something else to what arrives: nothing, or zeros."""
-    whole = ring.gather(x, axis_name, jax.lax.axis_size(axis_name), interpret=interpret)
-    return whole * 0 if lost == "all" else whole.at[-1].set(x[-1])
+    """A gather that loses nothing, everything, a row, or the order of the axes of a torus."""
+    names = axis_name[:: -1 if lost == "order" else 1]
+    whole = collectives.all_gather(x, names, interpret=interpret)
+    return whole * 0 if lost == "all" else whole.at[-1].set(x[-1]) if lost == "one" else whole
 
 
-@pytest.mark.parametrize("lost", ["all", "one"])
-def test_a_planted_fault_falls(lost):
+@pytest.mark.parametrize("lost", ["", "all", "one", "order"])
+@pytest.mark.parametrize("workload", [THREE, TORUS], ids=lambda w: w.name)
+def test_a_planted_fault_falls(lost, workload):
     function = PALLAS_TPU_MESH.spread(functools.partial(forgetful, lost=lost))
-    subject = ladder.Subject(OPERATORS["all_gather"], "planted", PALLAS_TPU_MESH, function)
-    [check] = ladder.climb(subject, "simulate", [THREE])
-    assert check.status == ladder.FAILED, check
+    operator = OPERATORS["all_gather"]
+    subject = ladder.Subject(operator, "planted", PALLAS_TPU_MESH, function, tunable=True)
+    [check] = ladder.climb(subject, "simulate", [workload])
+    falls = lost if workload is TORUS else lost.replace("order", "")
+    assert check.status == (ladder.FAILED if falls else ladder.PASSED), check
