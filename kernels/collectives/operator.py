@@ -69,6 +69,41 @@ def reduce_scatter(
     return chosen(x, axis_name, interpret=interpret)
 
 
+def all_to_all(
+    x: Any, sizes: Any, axis_name: Any, *, implementation: str = "pallas", interpret: Any = None
+) -> Any:
+    """The first rows of a block for each device to that device: groups of any lengths.
+
+    Called inside jax.shard_map with check_vma=False. Only whole tiles that hold such rows are sent,
+    so blocks may be as long as the longest group that can be. tpu.estimate takes each message to
+    have a link of its own, also between chips that are no neighbours: it is a lower bound.
+
+    Args:
+        x: [devices, rows, columns], block d for device d; float32 or bfloat16; no dimension may be
+            zero.
+        sizes: int32 [devices], rows of each block that are sent: 0 to `rows`, to which others are
+            clipped.
+        axis_name: of the mesh, one name.
+        implementation: "pallas" (by remote DMA straight to each device, TPU) or "xla"
+            (jax.lax.all_to_all of whole blocks).
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [devices, rows, columns] in x's dtype: row d is what device d sent here, every bit as it
+        was, and zeros after it. Differentiable in x: the cotangents go back the same way.
+
+    Raises:
+        ValueError: for another rank, dtype, size or implementation, and outside of such an axis.
+    """
+    chosen = ALL_TO_ALL[implementation]
+    checks.array("x", x, rank=3, dtypes=DTYPES)
+    checks.array("sizes", sizes, rank=1, dtypes=("int32",))
+    devices = _devices(axis_name)
+    checks.same("x.shape[0]", x.shape[0], "the devices along the axis", devices)
+    checks.same("sizes.shape[0]", sizes.shape[0], "the devices along the axis", devices)
+    return chosen(x, sizes, axis_name, interpret=interpret)
+
+
 def all_gather_matmul(
     x: Any, w: Any, axis_name: Any, *, implementation: str = "pallas", interpret: Any = None
 ) -> Any:
@@ -184,6 +219,16 @@ REDUCE_SCATTER = Operator(
     chapter="rings",
     differentiable=("x",),
     implementations=_implementations("reduce_scatter", _one_way("reduce_scatter")),
+)
+ALL_TO_ALL = Operator(
+    all_to_all,
+    summary="rows from each device to each other one, as many as there are",
+    chapter="sharding",
+    differentiable=("x",),
+    implementations=(
+        Implementation("xla", XLA_MESH, "xla:all_to_all"),
+        Implementation("pallas", PALLAS_TPU_MESH, "exchange:all_to_all"),
+    ),
 )
 ALL_GATHER_MATMUL = Operator(
     all_gather_matmul,

@@ -40,8 +40,9 @@ def ring_attention(
         causal: query i sees the keys 0 to i of the whole sequence; N has to be even.
         scale: of the products; None is D ** -0.5.
         implementation: "pallas" (by remote DMA, half of the heads round each way, beside the
-            products of what is here; TPU) or "xla" (jax.lax.ppermute, and the formula of some
-            queries at a time).
+            products of what is here; TPU), "gathered" (the all_gather of k and v, and then the
+            attention of this package; not causal; TPU) or "xla" (jax.lax.ppermute, and the formula
+            of some queries at a time).
         block: of "pallas": tokens in VMEM at a time, a multiple of 128; None is 1024.
         interpret: None interprets where there is no TPU.
 
@@ -130,6 +131,14 @@ RING_ATTENTION = Operator(
     differentiable=("q", "k", "v"),
     implementations=(
         Implementation("xla", XLA_MESH, "xla:ring_attention", lacks={"block": "chooses its own"}),
+        Implementation(
+            "gathered",
+            PALLAS_TPU_MESH,
+            "pallas:gathered_attention",
+            accepts=lambda workload: not workload.options.get("causal"),
+            lacks={"causal": "masks nothing", "block": "chooses its own"},
+            tunable=False,
+        ),
         Implementation("pallas", PALLAS_TPU_MESH, "ring_passes:ring_attention"),
     ),
 )

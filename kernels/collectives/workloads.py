@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from kernels.proof.workload import Workload, Workloads, cases, values
 
 SIZES = "devices rows columns"
@@ -76,6 +78,37 @@ reduce_scatter = Workloads(
     draw=draw,
     work=work,
     named=(*NAMED, *cases(SIZES, blocks=(2, 300, 2048, "several blocks in each direction"))),
+)
+
+
+def make_all_to_all(workload, rng):
+    """A block for each device, on each device, and how many of its rows go there."""
+    devices, rows, columns = (workload.sizes[name] for name in SIZES.split())
+    x = values(workload.values, (devices, devices, rows, columns), workload.dtype, rng)
+    least = rows if workload.name == "equal" else 0
+    sizes = rng.integers(least, rows + 1, (devices, devices), dtype=np.int32)
+    sizes[0, -1] = least
+    return x, sizes
+
+
+def work_all_to_all(workload, gradient):
+    """Each device reads its blocks and writes those that come, as if all were full."""
+    blocks = workload.sizes["devices"] ** 2 * workload.sizes["rows"] * workload.sizes["columns"]
+    return 0, 2 * blocks * workload.itemsize * (1 + gradient)
+
+
+all_to_all = Workloads(
+    make=make_all_to_all,
+    draw=draw,
+    work=work_all_to_all,
+    named=cases(
+        SIZES,
+        one=(1, 3, 5, "a device alone"),
+        equal=(2, 16, 128, "all rows of all blocks"),
+        three=(3, 40, 7, "rows that no tile divides; one block is empty"),
+        four=(4, 300, 128, {"dtype": "bfloat16"}, "several rows in a tile"),
+        eight=(8, 16, 130, {"values": "nonfinite"}, "every bit arrives, and none beyond the sizes"),
+    ),
 )
 
 
@@ -171,6 +204,7 @@ ring_attention = Workloads(
     make=make_ring_attention,
     draw=draw_ring_attention,
     work=work_ring_attention,
+    figures=cases(ATTENTION, dtype="bfloat16", four_parts=(4, 1, 8, 2048, 128)),
     named=cases(
         ATTENTION,
         one=(1, 2, 1, 8, 16, "a ring of one sends nothing", CAUSAL),
