@@ -49,7 +49,7 @@ def kernel(sizes_ref, x_ref, out_ref, own, sent, arrived, *, ring, tile):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def _all_to_all(x, sizes, axis_name, interpret):
-    devices, rows, columns = x.shape
+    devices, rows, _ = x.shape
     step = 32 // x.dtype.itemsize  # rows of a register tile
     tile = pl.cdiv(rows, TILES * step) * step
     ring = make_ring(axis_name, devices, ALL_TO_ALL, rows)

@@ -1,4 +1,4 @@
-"""all_to_all: what it refuses, the faults that rungs see, and a layer of experts over four chips."""
+"""all_to_all: what it refuses, what faults the rungs see, and experts over four chips."""
 
 import functools
 
