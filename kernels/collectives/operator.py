@@ -1,9 +1,9 @@
 """Operators over several chips: each device calls them with its part, inside jax.shard_map."""
 
-import math
 from typing import Any
 
 from kernels.collectives.sequence import RING_ATTENTION as RING_ATTENTION  # the catalog's
+from kernels.collectives.sequence import devices_along
 from kernels.machines import checks
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.backends.xla_mesh import XLA_MESH
@@ -36,7 +36,7 @@ def all_gather(
     """
     chosen = ALL_GATHER[implementation]
     checks.array("x", x, rank=2, dtypes=DTYPES)
-    _devices(axis_name)
+    devices_along(axis_name)
     return chosen(x, axis_name, interpret=interpret)
 
 
@@ -98,7 +98,7 @@ def all_to_all(
     chosen = ALL_TO_ALL[implementation]
     checks.array("x", x, rank=3, dtypes=DTYPES)
     checks.array("sizes", sizes, rank=1, dtypes=("int32",))
-    devices = _devices(axis_name)
+    devices = devices_along(axis_name, several=False)
     checks.same("x.shape[0]", x.shape[0], "the devices along the axis", devices)
     checks.same("sizes.shape[0]", sizes.shape[0], "the devices along the axis", devices)
     return chosen(x, sizes, axis_name, interpret=interpret)
@@ -131,7 +131,7 @@ def all_gather_matmul(
     """
     chosen = ALL_GATHER_MATMUL[implementation]
     _factors(x, w)
-    _devices(axis_name)
+    devices_along(axis_name)
     return chosen(x, w, axis_name, interpret=interpret)
 
 
@@ -177,21 +177,10 @@ def _factors(x: Any, w: Any) -> None:
 
 def _shares(x: Any, axis_name: Any) -> None:
     """ValueError for rows that the devices do not divide."""
-    if x.shape[0] % (devices := _devices(axis_name)):
+    if x.shape[0] % (devices := devices_along(axis_name)):
         checks.fail(
             "x.shape[0]", x.shape[0], f"a multiple of {devices}, the devices along the axis"
         )
-
-
-def _devices(axis_name: Any) -> int:
-    """How many devices there are along one or several axes."""
-    import jax
-
-    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
-    try:
-        return math.prod(jax.lax.axis_size(name) for name in names)
-    except NameError:
-        checks.fail("axis_name", repr(axis_name), "an axis of the mesh, inside jax.shard_map")
 
 
 def _implementations(name: str, *more: Implementation) -> tuple[Implementation, ...]:

@@ -1,5 +1,6 @@
 """Ring attention: the tokens of one sequence lie on several devices."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -77,21 +78,23 @@ def ring_attention(
         checks.fail("scale", repr(scale), "None or a finite number")
     if block is not None and (not isinstance(block, int) or block < 1 or block % 128):
         checks.fail("block", repr(block), "None or a multiple of 128")
-    _check_axis(axis_name)
+    devices_along(axis_name, several=False)
     options = {"causal": bool(causal), "scale": float(scale), "block": block}
     return chosen(q, k, v, axis_name, interpret=interpret, **options)
 
 
-def _check_axis(axis_name: Any) -> None:
+def devices_along(axis_name: Any, *, several: bool = True) -> int:
+    """How many devices there are along an axis, or several; ValueError for what is none."""
     import jax
 
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
     try:
-        if not isinstance(axis_name, tuple):
-            jax.lax.axis_size(axis_name)
-            return
+        if several or names is not axis_name:
+            return math.prod(jax.lax.axis_size(name) for name in names)
     except NameError:
         pass
-    checks.fail("axis_name", repr(axis_name), "one axis of the mesh, inside jax.shard_map")
+    accepted = f"{'an' if several else 'one'} axis of the mesh, inside jax.shard_map"
+    checks.fail("axis_name", repr(axis_name), accepted)
 
 
 def zigzag(x: Any, devices: int, *, axis: int = 2, back: bool = False) -> Any:

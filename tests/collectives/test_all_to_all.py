@@ -20,18 +20,19 @@ TOP, EXPERTS = 2, 8
 
 
 @pytest.mark.parametrize(
-    ("shape", "sizes", "words"),
+    ("shape", "sizes", "axis", "words"),
     [
-        ((3, 8, 4), np.zeros(2, np.int32), r"x\.shape\[0\] is 3; accepted: 2"),
-        ((2, 8, 4), np.zeros(3, np.int32), r"sizes\.shape\[0\] is 3; accepted: 2"),
-        ((2, 8, 4), np.zeros(2, np.float32), r"sizes\.dtype is 'float32'; accepted: int32"),
-        ((2, 8), np.zeros(2, np.int32), r"x\.shape is \(2, 8\); accepted: 3 dimensions"),
+        ((2, 8, 4), np.zeros(2, np.int32), ("x",), r"axis_name is \('x',\); accepted: one axis"),
+        ((3, 8, 4), np.zeros(2, np.int32), "x", r"x\.shape\[0\] is 3; accepted: 2"),
+        ((2, 8, 4), np.zeros(3, np.int32), "x", r"sizes\.shape\[0\] is 3; accepted: 2"),
+        ((2, 8, 4), np.zeros(2, np.float32), "x", r"sizes\.dtype is 'float32'; accepted: int32"),
+        ((2, 8), np.zeros(2, np.int32), "x", r"x\.shape is \(2, 8\); accepted: 3 dimensions"),
     ],
 )
-def test_what_is_refused_before_anything_runs(shape, sizes, words):
+def test_what_is_refused_before_anything_runs(shape, sizes, axis, words):
     x = np.zeros((2, *shape), np.float32)
     with pytest.raises(ValueError, match=words):
-        jax.vmap(lambda x: collectives.all_to_all(x, sizes, "x"), axis_name="x")(x)
+        jax.vmap(lambda x: collectives.all_to_all(x, sizes, axis), axis_name="x")(x)
 
 
 def planted(x, sizes, axis_name, *, interpret, fault):
