@@ -138,6 +138,7 @@ RING_ATTENTION = Operator(
             "gathered",
             PALLAS_TPU_MESH,
             "pallas:gathered_attention",
+            rungs=("interpret", "compile"),  # of two kernels that are simulated by themselves
             accepts=lambda workload: not workload.options.get("causal"),
             lacks={"causal": "masks nothing", "block": "chooses its own"},
             tunable=False,
