@@ -92,9 +92,12 @@ def make_all_to_all(workload, rng):
 
 
 def work_all_to_all(workload, gradient):
-    """Each device reads its blocks and writes those that come, as if all were full."""
-    blocks = workload.sizes["devices"] ** 2 * workload.sizes["rows"] * workload.sizes["columns"]
-    return 0, 2 * blocks * workload.itemsize * (1 + gradient)
+    """Each device reads the sizes and its blocks, and writes those that come, all full."""
+    pairs, block = (
+        workload.sizes["devices"] ** 2,
+        workload.sizes["rows"] * workload.sizes["columns"],
+    )
+    return 0, pairs * (4 + 2 * block * workload.itemsize) * (1 + gradient)
 
 
 all_to_all = Workloads(
