@@ -93,11 +93,9 @@ def make_all_to_all(workload, rng):
 
 def work_all_to_all(workload, gradient):
     """Each device reads the sizes and its blocks, and writes those that come, all full."""
-    pairs, block = (
-        workload.sizes["devices"] ** 2,
-        workload.sizes["rows"] * workload.sizes["columns"],
-    )
-    return 0, pairs * (4 + 2 * block * workload.itemsize) * (1 + gradient)
+    devices, rows, columns = (workload.sizes[name] for name in SIZES.split())
+    block = 4 + 2 * rows * columns * workload.itemsize
+    return 0, devices**2 * block * (1 + gradient)
 
 
 all_to_all = Workloads(
