@@ -3,6 +3,7 @@
 from kernels.collectives.operator import (
     all_gather,
     all_gather_matmul,
+    all_to_all,
     matmul_reduce_scatter,
     reduce_scatter,
 )
@@ -11,6 +12,7 @@ from kernels.collectives.sequence import ring_attention, zigzag
 __all__ = [
     "all_gather",
     "all_gather_matmul",
+    "all_to_all",
     "matmul_reduce_scatter",
     "reduce_scatter",
     "ring_attention",

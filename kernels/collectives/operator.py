@@ -1,9 +1,9 @@
 """Operators over several chips: each device calls them with its part, inside jax.shard_map."""
 
-import math
 from typing import Any
 
 from kernels.collectives.sequence import RING_ATTENTION as RING_ATTENTION  # the catalog's
+from kernels.collectives.sequence import devices_along
 from kernels.machines import checks
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.backends.xla_mesh import XLA_MESH
@@ -36,7 +36,7 @@ def all_gather(
     """
     chosen = ALL_GATHER[implementation]
     checks.array("x", x, rank=2, dtypes=DTYPES)
-    _devices(axis_name)
+    devices_along(axis_name)
     return chosen(x, axis_name, interpret=interpret)
 
 
@@ -69,6 +69,41 @@ def reduce_scatter(
     return chosen(x, axis_name, interpret=interpret)
 
 
+def all_to_all(
+    x: Any, sizes: Any, axis_name: Any, *, implementation: str = "pallas", interpret: Any = None
+) -> Any:
+    """The first rows of a block for each device to that device: groups of any lengths.
+
+    Called inside jax.shard_map with check_vma=False. Only whole tiles that hold such rows are sent,
+    so blocks may be as long as the longest group that can be. tpu.estimate takes each message to
+    have a link of its own, also between chips that are no neighbours: it is a lower bound.
+
+    Args:
+        x: [devices, rows, columns], block d for device d; float32 or bfloat16; no dimension may be
+            zero.
+        sizes: int32 [devices], rows of each block that are sent: 0 to `rows`, to which others are
+            clipped.
+        axis_name: of the mesh, one name.
+        implementation: "pallas" (by remote DMA straight to each device, TPU) or "xla"
+            (jax.lax.all_to_all of whole blocks).
+        interpret: None interprets where there is no TPU.
+
+    Returns:
+        [devices, rows, columns] in x's dtype: row d is what device d sent here, every bit as it
+        was, and zeros after it. Differentiable in x: the cotangents go back the same way.
+
+    Raises:
+        ValueError: for another rank, dtype, size or implementation, and outside of such an axis.
+    """
+    chosen = ALL_TO_ALL[implementation]
+    checks.array("x", x, rank=3, dtypes=DTYPES)
+    checks.array("sizes", sizes, rank=1, dtypes=("int32",))
+    devices = devices_along(axis_name, several=False)
+    checks.same("x.shape[0]", x.shape[0], "the devices along the axis", devices)
+    checks.same("sizes.shape[0]", sizes.shape[0], "the devices along the axis", devices)
+    return chosen(x, sizes, axis_name, interpret=interpret)
+
+
 def all_gather_matmul(
     x: Any, w: Any, axis_name: Any, *, implementation: str = "pallas", interpret: Any = None
 ) -> Any:
@@ -96,7 +131,7 @@ def all_gather_matmul(
     """
     chosen = ALL_GATHER_MATMUL[implementation]
     _factors(x, w)
-    _devices(axis_name)
+    devices_along(axis_name)
     return chosen(x, w, axis_name, interpret=interpret)
 
 
@@ -142,21 +177,10 @@ def _factors(x: Any, w: Any) -> None:
 
 def _shares(x: Any, axis_name: Any) -> None:
     """ValueError for rows that the devices do not divide."""
-    if x.shape[0] % (devices := _devices(axis_name)):
+    if x.shape[0] % (devices := devices_along(axis_name)):
         checks.fail(
             "x.shape[0]", x.shape[0], f"a multiple of {devices}, the devices along the axis"
         )
-
-
-def _devices(axis_name: Any) -> int:
-    """How many devices there are along one or several axes."""
-    import jax
-
-    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
-    try:
-        return math.prod(jax.lax.axis_size(name) for name in names)
-    except NameError:
-        checks.fail("axis_name", repr(axis_name), "an axis of the mesh, inside jax.shard_map")
 
 
 def _implementations(name: str, *more: Implementation) -> tuple[Implementation, ...]:
@@ -184,6 +208,16 @@ REDUCE_SCATTER = Operator(
     chapter="rings",
     differentiable=("x",),
     implementations=_implementations("reduce_scatter", _one_way("reduce_scatter")),
+)
+ALL_TO_ALL = Operator(
+    all_to_all,
+    summary="rows from each device to each other one, as many as there are",
+    chapter="sharding",
+    differentiable=("x",),
+    implementations=(
+        Implementation("xla", XLA_MESH, "xla:all_to_all"),
+        Implementation("pallas", PALLAS_TPU_MESH, "exchange:all_to_all"),
+    ),
 )
 ALL_GATHER_MATMUL = Operator(
     all_gather_matmul,

@@ -7,7 +7,9 @@ the sums are scattered after it.
 import functools
 
 import jax
+import jax.numpy as jnp
 
+from kernels.attention import attention
 from kernels.collectives import matmul_ring, ring
 from kernels.matmul import matmul
 
@@ -100,3 +102,12 @@ def all_gather_matmul(x, w, axis_name, *, interpret=None):
 def matmul_reduce_scatter(x, w, axis_name, *, interpret=None):
     """[devices · rows, k], [k, columns] → [rows, columns]."""
     return _matmul_reduce_scatter(x, w, _names(axis_name), interpret)
+
+
+def gathered_attention(q, k, v, axis_name, *, scale, interpret=None):
+    """[B, H, N, D] each → [B, H, N, D]: first the keys and values of all, then flash attention."""
+    parts = jnp.stack([k, v])
+    rows = all_gather(parts.reshape(-1, k.shape[3]), axis_name, interpret=interpret)
+    parts = jnp.moveaxis(rows.reshape(-1, *parts.shape), 0, 3)
+    k, v = parts.reshape(2, *k.shape[:2], -1, k.shape[3])
+    return attention(q, k, v, scale=scale, interpret=interpret)

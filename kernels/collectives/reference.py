@@ -45,6 +45,19 @@ def all_gather_magnitude(x):
     return all_gather(abs(x))
 
 
+def all_to_all(x, sizes):
+    """[devices, devices, rows, columns], int32 [devices, devices] → what each device gets of each:
+    the first sizes[from, to] rows, and then zeros."""
+    xp = x.__array_namespace__()
+    sent = xp.arange(x.shape[2]) < sizes[..., None]
+    return xp.where(sent[..., None], x, 0).swapaxes(0, 1)
+
+
+def all_to_all_magnitude(x, sizes):
+    """Nothing is added up."""
+    return all_to_all(abs(x), sizes)
+
+
 def reduce_scatter(x):
     """[devices, devices · rows, columns] → [devices, rows, columns]: the sum over the devices."""
     devices, _, columns = x.shape

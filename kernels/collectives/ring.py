@@ -27,7 +27,8 @@ from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 
 BLOCK = 1 << 20  # bytes of a block of float32 sums at most: long beside a hop, short in VMEM
-GATHER, SCATTER, GATHER_MATMUL, MATMUL_SCATTER, ATTENTION = range(5)  # no two share a barrier
+KINDS = range(6)  # no two share a barrier
+GATHER, SCATTER, GATHER_MATMUL, MATMUL_SCATTER, ATTENTION, ALL_TO_ALL = KINDS
 HBM = pl.BlockSpec(memory_space=pltpu.HBM)
 
 
@@ -98,7 +99,7 @@ def make_ring(axis, size, kind, rows, dtype=None, both=True):
     tile = 32 // jnp.dtype(dtype).itemsize if dtype else 1
     half = rows // 2 // tile * tile
     parts = ((1, half, rows - half), (-1, 0, half)) if both and half else ((1, 0, rows),)
-    return Ring(axis, size, (ATTENTION + 1) * place + kind, parts)
+    return Ring(axis, size, len(KINDS) * place + kind, parts)
 
 
 def signal(semaphore, ring, device):
@@ -106,16 +107,17 @@ def signal(semaphore, ring, device):
     pl.semaphore_signal(semaphore, 1, device_id={ring.axis: device}, device_id_type=mesh)
 
 
-def meet(ring, me):
-    """Wait until both neighbours have entered the kernel: their memory may be written now.
+def meet(ring, me, steps=(1, -1)):
+    """Wait until both neighbours have entered the kernel: their memory may be written now. With
+    other steps, until those devices have.
 
     Nobody ends before all have met, since each needs something of all the others: what the next
     kernel signals, this one does not hear.
     """
     barrier = pltpu.get_barrier_semaphore()
-    for step in (1, -1):
+    for step in steps:
         signal(barrier, ring, ring.device(me, step))
-    pl.semaphore_wait(barrier, 2)
+    pl.semaphore_wait(barrier, len(steps))
 
 
 def call(kernel, ring, interpret, *, vmem_limit_bytes=None, semantics=None, **options):

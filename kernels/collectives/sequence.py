@@ -1,5 +1,6 @@
 """Ring attention: the tokens of one sequence lie on several devices."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,9 @@ def ring_attention(
         causal: query i sees the keys 0 to i of the whole sequence; N has to be even.
         scale: of the products; None is D ** -0.5.
         implementation: "pallas" (by remote DMA, half of the heads round each way, beside the
-            products of what is here; TPU) or "xla" (jax.lax.ppermute, and the formula of some
-            queries at a time).
+            products of what is here; TPU), "gathered" (the all_gather of k and v, and then the
+            attention of this package; not causal; TPU) or "xla" (jax.lax.ppermute, and the formula
+            of some queries at a time).
         block: of "pallas": tokens in VMEM at a time, a multiple of 128; None is 1024.
         interpret: None interprets where there is no TPU.
 
@@ -76,21 +78,23 @@ def ring_attention(
         checks.fail("scale", repr(scale), "None or a finite number")
     if block is not None and (not isinstance(block, int) or block < 1 or block % 128):
         checks.fail("block", repr(block), "None or a multiple of 128")
-    _check_axis(axis_name)
+    devices_along(axis_name, several=False)
     options = {"causal": bool(causal), "scale": float(scale), "block": block}
     return chosen(q, k, v, axis_name, interpret=interpret, **options)
 
 
-def _check_axis(axis_name: Any) -> None:
+def devices_along(axis_name: Any, *, several: bool = True) -> int:
+    """How many devices there are along an axis, or several; ValueError for what is none."""
     import jax
 
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
     try:
-        if not isinstance(axis_name, tuple):
-            jax.lax.axis_size(axis_name)
-            return
+        if several or names is not axis_name:
+            return math.prod(jax.lax.axis_size(name) for name in names)
     except NameError:
         pass
-    checks.fail("axis_name", repr(axis_name), "one axis of the mesh, inside jax.shard_map")
+    accepted = f"{'an' if several else 'one'} axis of the mesh, inside jax.shard_map"
+    checks.fail("axis_name", repr(axis_name), accepted)
 
 
 def zigzag(x: Any, devices: int, *, axis: int = 2, back: bool = False) -> Any:
@@ -130,6 +134,15 @@ RING_ATTENTION = Operator(
     differentiable=("q", "k", "v"),
     implementations=(
         Implementation("xla", XLA_MESH, "xla:ring_attention", lacks={"block": "chooses its own"}),
+        Implementation(
+            "gathered",
+            PALLAS_TPU_MESH,
+            "pallas:gathered_attention",
+            rungs=("interpret", "compile"),  # of two kernels that are simulated by themselves
+            accepts=lambda workload: not workload.options.get("causal"),
+            lacks={"causal": "masks nothing", "block": "chooses its own"},
+            tunable=False,
+        ),
         Implementation("pallas", PALLAS_TPU_MESH, "ring_passes:ring_attention"),
     ),
 )

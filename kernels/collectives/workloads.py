@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import numpy as np
+
 from kernels.proof.workload import Workload, Workloads, cases, values
 
 SIZES = "devices rows columns"
@@ -43,6 +45,8 @@ def work(workload, gradient):
     return 0, parts * rows * columns * workload.itemsize * (1 + gradient)
 
 
+TORUS = {"tuning": {"torus": 2}}  # devices along the first axis
+
 NAMED = cases(
     SIZES,
     one=(1, 1, 1, "a ring of one sends nothing"),
@@ -51,12 +55,22 @@ NAMED = cases(
     four=(4, 17, 128, "one row more in one direction than in the other"),
     seven=(7, 3, 129, "slots are used three times and more"),
     eight=(8, 32, 128, {"dtype": "bfloat16"}, "many terms, added up in float32"),
+    torus=(4, 17, 128, "a ring along each of two axes", TORUS),
+    torus_of_8=(8, 32, 128, "rings of four, and of two", TORUS, {"dtype": "bfloat16"}),
+)
+# 8 MiB of each device, which a ring of all sends on, or rings along two axes, the shorter first
+FIGURES = cases(
+    SIZES,
+    dtype="bfloat16",
+    ring_of_8=(8, 4096, 1024),
+    rings_of_2_and_4=(8, 4096, 1024, {"tuning": {"torus": 4}}),
 )
 
 all_gather = Workloads(
     make=make_all_gather,
     draw=draw,
     work=work,
+    figures=FIGURES,
     named=(*NAMED, *cases(SIZES, values="nonfinite", odd=(2, 8, 128, "every bit arrives"))),
 )
 reduce_scatter = Workloads(
@@ -64,6 +78,38 @@ reduce_scatter = Workloads(
     draw=draw,
     work=work,
     named=(*NAMED, *cases(SIZES, blocks=(2, 300, 2048, "several blocks in each direction"))),
+)
+
+
+def make_all_to_all(workload, rng):
+    """A block for each device, on each device, and how many of its rows go there."""
+    devices, rows, columns = (workload.sizes[name] for name in SIZES.split())
+    x = values(workload.values, (devices, devices, rows, columns), workload.dtype, rng)
+    least = rows if workload.name == "equal" else 0
+    sizes = rng.integers(least, rows + 1, (devices, devices), dtype=np.int32)
+    sizes[0, -1] = least
+    return x, sizes
+
+
+def work_all_to_all(workload, gradient):
+    """Each device reads the sizes and its blocks, and writes those that come, all full."""
+    devices, rows, columns = (workload.sizes[name] for name in SIZES.split())
+    block = 4 + 2 * rows * columns * workload.itemsize
+    return 0, devices**2 * block * (1 + gradient)
+
+
+all_to_all = Workloads(
+    make=make_all_to_all,
+    draw=draw,
+    work=work_all_to_all,
+    named=cases(
+        SIZES,
+        one=(1, 3, 5, "a device alone"),
+        equal=(2, 16, 128, "all rows of all blocks"),
+        three=(3, 40, 7, "rows that no tile divides; one block is empty"),
+        four=(4, 300, 128, {"dtype": "bfloat16"}, "several rows in a tile"),
+        eight=(8, 16, 130, {"values": "nonfinite"}, "every bit arrives, and none beyond the sizes"),
+    ),
 )
 
 
@@ -159,6 +205,7 @@ ring_attention = Workloads(
     make=make_ring_attention,
     draw=draw_ring_attention,
     work=work_ring_attention,
+    figures=cases(ATTENTION, dtype="bfloat16", four_parts=(4, 1, 8, 2048, 128)),
     named=cases(
         ATTENTION,
         one=(1, 2, 1, 8, 16, "a ring of one sends nothing", CAUSAL),

@@ -25,6 +25,12 @@ def reduce_scatter(x, axis_name):
     return total.astype(x.dtype)
 
 
+def all_to_all(x, sizes, axis_name):
+    """[devices, rows, columns], int32 [devices] → [devices, rows, columns]."""
+    sent = jnp.arange(x.shape[1]) < sizes[:, None]
+    return lax.all_to_all(jnp.where(sent[..., None], x, 0), axis_name, 0, 0)
+
+
 def _product(x, w):
     """In float32."""
     exact = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None

@@ -437,7 +437,7 @@ def _lines(text: str) -> list[str]:
     """One for each instruction: the metadata of a kernel goes over several lines."""
     lines: list[str] = []
     for line in text.splitlines():
-        if lines and line.startswith(('"', "}}")):
+        if lines and line.startswith(('"', "}}", "},")):
             lines[-1] += line
         else:
             lines.append(line)

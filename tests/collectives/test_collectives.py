@@ -1,63 +1,26 @@
-"""all_gather and reduce_scatter: what they refuse, several axes, and what faults the rungs see."""
+"""all_gather and reduce_scatter: what they refuse, a torus, and what faults the rungs see."""
 
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import PartitionSpec as P
 
-from kernels import collectives, ladder, tpu
+from kernels import collectives, ladder
 from kernels.collectives import ring
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
 THREE = Workload("three", {"devices": 3, "rows": 8, "columns": 128})
+TORUS = OPERATORS["all_gather"].workloads["torus"]
 
 
-def on_parts(function, names):
-    """The function of each device's part of a whole array."""
-    spec = P(names)
-    return lambda x: jax.shard_map(function, in_specs=spec, out_specs=spec, check_vma=False)(x)
-
-
-def cut(name, names, **options):
-    operator = getattr(collectives, name)
-    return on_parts(lambda x: operator(x, names, **options), names)
-
-
-def both_ways(x, names):
-    """What is gathered and then summed up is as often there as there are devices; its gradient."""
-
-    def local(x):
-        whole = collectives.all_gather(x, names)
-        return collectives.reduce_scatter(whole * whole, names)
-
-    run = on_parts(local, names)
-    result, back = jax.vjp(run, x)
-    return result, *back(jnp.ones_like(result))
-
-
-@pytest.mark.parametrize("names", [("x", "y"), ("y", "x"), "y"])
-def test_several_axes_and_one_of_them(names):
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((16, 128)).astype(np.float32)
-    devices = 2 if names == "y" else 4
-    mesh = {"x": 2, "y": 2}
-    run = tpu.simulate(functools.partial(both_ways, names=names), x, mesh=mesh, seed=1)
-    result, gradient = run.result
-    assert run.races == ()
-    assert np.allclose(result, devices * x**2, rtol=1e-6)
-    assert np.allclose(gradient, devices * 2 * x, rtol=1e-6)
-
-
-def test_a_gather_over_two_axes_stands_as_the_specs_cut():
-    x = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
-    gather = cut("all_gather", ("x", "y"))
-    result = tpu.simulate(gather, x, mesh={"x": 2, "y": 2}).result
-    assert np.array_equal(result, np.concatenate([x] * 4))
+@pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
+def test_gradients_on_a_torus(name):
+    subject = ladder.Subject.of(OPERATORS[name], OPERATORS[name]["pallas"])
+    [check] = ladder.climb(subject, "interpret", [TORUS])
+    assert check.status == ladder.PASSED, check
 
 
 @pytest.mark.parametrize(
@@ -88,14 +51,18 @@ def test_uneven_parts_of_a_ring_and_how_it_goes():
 
 
 def forgetful(x, axis_name, *, interpret, lost):
-    """A gather that does something else to what arrives: nothing, or zeros."""
-    whole = ring.gather(x, axis_name, jax.lax.axis_size(axis_name), interpret=interpret)
-    return whole * 0 if lost == "all" else whole.at[-1].set(x[-1])
+    """A gather that loses nothing, everything, a row, or the order of the axes of a torus."""
+    names = axis_name[:: -1 if lost == "order" else 1]
+    whole = collectives.all_gather(x, names, interpret=interpret)
+    return whole * 0 if lost == "all" else whole.at[-1].set(x[-1]) if lost == "one" else whole
 
 
-@pytest.mark.parametrize("lost", ["all", "one"])
-def test_a_planted_fault_falls(lost):
+@pytest.mark.parametrize("lost", ["", "all", "one", "order"])
+@pytest.mark.parametrize("workload", [THREE, TORUS], ids=lambda w: w.name)
+def test_a_planted_fault_falls(lost, workload):
     function = PALLAS_TPU_MESH.spread(functools.partial(forgetful, lost=lost))
-    subject = ladder.Subject(OPERATORS["all_gather"], "planted", PALLAS_TPU_MESH, function)
-    [check] = ladder.climb(subject, "simulate", [THREE])
-    assert check.status == ladder.FAILED, check
+    operator = OPERATORS["all_gather"]
+    subject = ladder.Subject(operator, "planted", PALLAS_TPU_MESH, function, tunable=True)
+    [check] = ladder.climb(subject, "simulate", [workload])
+    falls = lost if workload is TORUS else lost.replace("order", "")
+    assert check.status == (ladder.FAILED if falls else ladder.PASSED), check

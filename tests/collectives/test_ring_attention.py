@@ -45,7 +45,7 @@ def test_uneven_parts_are_refused():
         ({"block": 100}, "block is 100; accepted: None or a multiple of 128"),
         ({"axis_name": "z"}, "axis_name is 'z'; accepted: one axis of the mesh"),
         ({"axis_name": ("x",)}, r"axis_name is \('x',\); accepted: one axis of the mesh"),
-        ({"implementation": "ring"}, "implementation is 'ring'; accepted: xla, pallas"),
+        ({"implementation": "ring"}, "implementation is 'ring'; accepted: xla, gathered, pallas"),
     ],
 )
 def test_what_is_refused_before_anything_runs(change, words):

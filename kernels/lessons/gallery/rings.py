@@ -213,7 +213,8 @@ ring_rounded_sums = Bug(
     caught_by="interpret",
     says="off",
     cause="the sum is rounded to 8 bits on its way to every device but the first",
-    lesson="with bfloat16 it hides below the rounding of the result: prove each dtype by itself",
+    lesson="in bfloat16 a short ring hides it: the budget allows a rounding of each term, of which "
+    "four devices take 60 %; of 16 it may take more than all. Prove each dtype by itself",
     workloads=(replace(FOUR, name="bf16", dtype="bfloat16"), FOUR),
     backend=IN_LESSONS_MESH,
     shown=ring_sum,

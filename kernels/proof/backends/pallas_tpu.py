@@ -98,7 +98,7 @@ class _PallasTpu(OnTpu):
                     for function, arrays in jax_arrays.programs(job, **self._interpreting(False)):
                         for chip in self.compiled_for:
                             with self._as_compiled():
-                                cut = self.cut(arrays)
+                                cut = self.cut(arrays, **job.options)
                                 program = export(function, *arrays, chip=chip, name=job.name, **cut)
                             self._look_at(program)
                             programs.append(program)

@@ -16,8 +16,9 @@ class OnTpu(Backend):
 
     chips = tuple(CHIPS)
 
-    def cut(self, arrays: Sequence[Any]) -> dict[str, Any]:
-        """How arrays are cut over a mesh of chips, as kernels.tpu.compile takes it; {} for one."""
+    def cut(self, arrays: Sequence[Any], **options: Any) -> dict[str, Any]:
+        """How a job's arrays are cut over a mesh of chips, as kernels.tpu.compile takes it; {} for
+        one."""
         return {}
 
     def estimate(
@@ -35,9 +36,8 @@ class OnTpu(Backend):
             answers.append(None)
             function, arrays = jax_arrays.programs(job, **self._interpreting(False))[-1]
             try:
-                exported[place] = export(
-                    function, *arrays, chip=chip, name=job.name, **self.cut(arrays)
-                )
+                cut = self.cut(arrays, **job.options)
+                exported[place] = export(function, *arrays, chip=chip, name=job.name, **cut)
             except (ValueError, TpuCompileError) as error:
                 answers[place] = error
         estimates = estimate_all(list(exported.values()), timeout=timeout, budget=budget)

@@ -143,18 +143,19 @@ def test_windows_of_xlas_own_matmul():
     assert run["copy-done"].window_bytes == 0
 
 
-def test_an_instruction_goes_over_several_lines():
-    """Where a kernel has metadata, as those of splash attention have."""
+@pytest.mark.parametrize("end", ["}", ',xla_allow_dce_side_effecting_op="true"}'])
+def test_an_instruction_goes_over_several_lines(end):
+    """Where a kernel has metadata, as those of splash attention and of rings have."""
     text = """HloModule m
 
 ENTRY %main (p: f32[8]) -> f32[8] {
   %p = f32[8]{0} parameter(0)
   %k.1 = f32[8]{0} custom-call(%p), frontend_attributes={kernel_metadata={
 "block":"128"
-}}, metadata={op_name="jit(f)/k"}
+}END, metadata={op_name="jit(f)/k"}
   ROOT %n = f32[8]{0} negate(%k.1)
 }
-"""
+""".replace("END", end)
     module = parse(text)
     assert [i.name for i in module.run] == ["k.1", "n"]
     assert module.run[0].origin == "jit(f)/k"
