@@ -2,12 +2,15 @@
 
 import csv
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
 from kernels.figures import store
+from kernels.machines.base import Seconds
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import FEWEST, ahead
+from kernels.yours import weighing
 from validation import comparisons
 from validation.comparisons import Comparison, spread
 
@@ -198,6 +201,22 @@ def test_a_band_is_that_of_the_compiler_in_use_or_says_whose_it_is(kind, known, 
     assert {row.error for row in comparisons.read(file)} == {0.0}  # of the compiler with most rows
     store.write(file, other)
     assert ask(older) == f"−33 … −33 % (with {newer}, not the compiler in use)"
+
+
+@pytest.mark.parametrize("other", ["", "libtpu 0.0.42.1"])
+def test_a_verdict_says_whose_error_of_ratios_it_carries(other, monkeypatch):
+    asked = []
+    known = bands.Band("v5e", bands.RATIO, -0.1, 0.1, 9, other)
+    monkeypatch.setattr(bands, "ratio_band", lambda chip, compiler: asked.append(compiler) or known)
+    memory = SimpleNamespace(memory=SimpleNamespace(total=1))
+    estimate = {"compiled": memory, "bound": "HBM", "band_text": "none", "libtpu": "0.0.50"}
+    kernel, reference = (
+        SimpleNamespace(seconds=Seconds(time), **estimate) for time in (1e-3, 2e-3)
+    )
+    answer = {"chip": "v5e", "hbm_limit": 2}
+    weighing._compare(answer, kernel, reference)
+    assert asked == ["libtpu 0.0.50"] and answer["ahead"] == "kernel"
+    assert answer["band"] == "none" + f"; that of the ratio is with {other}" * bool(other)
 
 
 def test_without_measurements_there_is_no_band(band):

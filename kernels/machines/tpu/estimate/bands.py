@@ -140,9 +140,8 @@ def ratio_band(chip: str, file: Path | None = None, compiler: str = "") -> Band 
 
 def none(rows: int) -> str:
     """Why there is no band, where so many rows are of the kind."""
-    if not rows:
-        return NONE
-    return f"{rows} measurement{'s' * (rows > 1)} of this kind, too few for a band"
+    few = f"{rows} measurement{'s' * (rows > 1)} of this kind, too few for a band"
+    return few if rows else NONE
 
 
 def compiler(versions: str) -> str:
@@ -159,12 +158,10 @@ def counts(published_ms: float, launch_ms: float) -> bool:
 def _chosen(chip: str, kind: str, file: Path | None, versions: str) -> tuple[list[float], str]:
     """The errors of the compiler in use, where they are enough, and else of the one that has most;
     and who that is, where it is another."""
-    file = file or path()
+    file, wanted = file or path(), compiler(versions)
     known = _found(file, file.stat().st_mtime_ns).get((chip, kind), {}) if file.exists() else {}
-    wanted = compiler(versions)
-    if not wanted:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            wanted = f"libtpu {metadata.version('libtpu')}"
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        wanted = wanted or f"libtpu {metadata.version('libtpu')}"
     most = max(known, key=lambda name: len(known[name]), default="")
     used = wanted if len(known.get(wanted, ())) >= FEWEST else most
     return known.get(used, []), used if wanted not in ("", used) else ""
