@@ -230,24 +230,28 @@ class Estimates(Generated):
                     lines.append((text(fill(nodes.strong(), chip)),))
                 spreads = map(comparisons.spread, zip(*pairs, strict=True))
                 errors = ((f"{s.median:.0%}", self.signed(s.bias)) for s in spreads)
-                lines.append((regime, str(len(pairs)), *sum(errors, ()), self.moved(pairs) or DASH))
+                count, closer = self.moved(pairs)
+                said = f"{count}, {closer} closer" if count else DASH
+                lines.append((regime, str(len(pairs)), *sum(errors, ()), said))
             titles = f"{self.compiler}: middle", "bias", f"{other}: middle", "bias", "moved"
-            whole = [pair for some in kinds.values() for pair in some]
+            count, closer = self.moved(pair for some in kinds.values() for pair in some)
+            fewer = min(closer, count - closer)
+            luck = min(1, 2 * sum(math.comb(count, k) for k in range(fewer + 1)) / 2**count)
             yield text(
                 f"Of the problems that were compiled with {other} too, those of the test half, by "
                 f"the regime that {self.compiler} gives them. An estimate has moved where the two "
                 f"are more than {ALIKE:.0%} apart; it is closer where {other} is nearer to what "
                 "was measured. "
-                f"Of all of them, {self.moved(whole) or 'none has moved'}."
+                f"Of all of them, {count} moved, and {closer} of these are closer: a coin that is "
+                f"tossed as often falls at least as unevenly in {luck:.0%} of cases."
             )
             yield table(("regime", "rows", *titles), lines, "compilers")
 
     def moved(self, pairs):
         """Of how many problems the second compiler's estimate is another, and how many of these
-        are closer; "" for none."""
+        are closer."""
         apart = [p for p in pairs if abs(p[1].estimated_ms / p[0].estimated_ms - 1) > ALIKE]
-        closer = sum(abs(second.error) < abs(first.error) for first, second in apart)
-        return f"{len(apart)} moved, {closer} closer" if apart else ""
+        return len(apart), sum(abs(second.error) < abs(first.error) for first, second in apart)
 
     def worst(self, rows):
         known = [row for row in rows if row.error is not None]
