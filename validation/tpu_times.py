@@ -112,9 +112,9 @@ def published(
 
 def _digests(row: Record) -> tuple[bytes, bytes]:
     """That of the problem comes first: of each implementation the same problems are drawn."""
-    problem = f"{row.operator} {row.text} {row.chip}"
-    parts = problem, f"{row.implementation} {row.tuning}"
-    return tuple(hashlib.sha256(part.encode()).digest() for part in parts)
+    digest = lambda said: hashlib.sha256(said.encode()).digest()
+    problem = digest(f"{row.operator} {row.text} {row.chip}")
+    return problem, digest(f"{row.implementation} {row.tuning}")
 
 
 def validate(
