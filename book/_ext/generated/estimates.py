@@ -212,10 +212,10 @@ class Estimates(Generated):
 
     def compilers(self, rows):
         yield text(
-            f"Every figure above is of {self.compiler}, and so are the programs that the rates "
-            "were fitted to. An estimate of another compiler carries the band of its own rows "
-            f"where {FEWEST} or more of the test half are of its chip and regime; else it carries "
-            f"that of {self.compiler}, and says so."
+            f"Every other error on this page is of {self.compiler}, and so are the programs that "
+            "the rates were fitted to. An estimate of another compiler carries the band of its own "
+            f"rows where {FEWEST} or more of the test half are of its chip and regime; else it "
+            f"carries that of {self.compiler}, and says so."
         )
         for other in comparisons.compilers()[1:]:
             beside, kinds = {row.key: row for row in comparisons.read(compiler=other)}, {}
