@@ -172,25 +172,15 @@ def test_a_band_follows_its_rows(band):
     assert band(known + launched) == band(known)
 
 
-@pytest.mark.parametrize(
-    ("kind", "known", "few"),
-    [
-        ("XLA, compute", rows("test", 20, 0.0), FEWEST - 1),
-        (bands.RATIO, pairs(0.0), 2 * FEWEST - 2),
-    ],
-)
-def test_a_band_is_that_of_the_compiler_in_use_or_says_whose_it_is(kind, known, few, tmp_path):
-    """Rows of another compiler, planted beside, move no band of this one, and this one's rows none
-    of the other's."""
+@pytest.mark.parametrize("kind", ["XLA, compute", bands.RATIO])
+def test_a_band_is_that_of_the_compiler_in_use_or_says_whose_it_is(kind, tmp_path):
+    """Rows of another compiler, planted beside, move no band of this one."""
     file, older, newer = tmp_path / "validation.csv", "libtpu 0.0.42.1", "libtpu 0.0.50"
-    slower = {"xla": 1.5, "pallas": 1.0}
-    other = [
-        dataclasses.replace(
-            r, estimated_ms=slower[r.implementation] * r.estimated_ms, versions=f"jax 0.12, {newer}"
-        )
-        for r in known
-    ]
-    store.write(file, known + other[:few])  # both stand in the file
+    known = pairs(0.0) if kind == bands.RATIO else rows("test", 20, 0.0)
+    slower = lambda row: row.estimated_ms * (1.5 if row.implementation == "xla" else 1.0)
+    more = {"versions": f"jax 0.12, {newer}"}
+    other = [dataclasses.replace(row, estimated_ms=slower(row), **more) for row in known]
+    store.write(file, known + other[: FEWEST - 1])  # both stand in the file
     ask = lambda compiler: bands.band("v5e", kind, file, compiler).text
     assert ask(newer) == f"+0 … +0 % (with {older}, not the compiler in use)"
     comparisons.add(other, file)
@@ -199,24 +189,17 @@ def test_a_band_is_that_of_the_compiler_in_use_or_says_whose_it_is(kind, known, 
     assert [len(comparisons.read(file, name)) for name in ("", newer, "libtpu 1")] == [20, 20, 0]
     comparisons.add(rows("test", 21, 0.0)[20:], file)
     assert {row.error for row in comparisons.read(file)} == {0.0}  # of the compiler with most rows
-    store.write(file, other)
-    assert ask(older) == f"−33 … −33 % (with {newer}, not the compiler in use)"
 
 
-@pytest.mark.parametrize("other", ["", "libtpu 0.0.42.1"])
-def test_a_verdict_says_whose_error_of_ratios_it_carries(other, monkeypatch):
-    asked = []
-    known = bands.Band("v5e", bands.RATIO, -0.1, 0.1, 9, other)
-    monkeypatch.setattr(bands, "ratio_band", lambda chip, compiler: asked.append(compiler) or known)
-    memory = SimpleNamespace(memory=SimpleNamespace(total=1))
-    estimate = {"compiled": memory, "bound": "HBM", "band_text": "none", "libtpu": "0.0.50"}
-    kernel, reference = (
-        SimpleNamespace(seconds=Seconds(time), **estimate) for time in (1e-3, 2e-3)
-    )
-    answer = {"chip": "v5e", "hbm_limit": 2}
-    weighing._compare(answer, kernel, reference)
-    assert asked == ["libtpu 0.0.50"] and answer["ahead"] == "kernel"
-    assert answer["band"] == "none" + f"; that of the ratio is with {other}" * bool(other)
+def test_a_verdict_says_whose_error_of_ratios_it_carries(monkeypatch):
+    known = bands.Band("v5e", bands.RATIO, -0.1, 0.1, 9, "libtpu 0.0.42.1")
+    monkeypatch.setattr(bands, "ratio_band", lambda chip, compiler: {"libtpu 2": known}[compiler])
+    compiled = SimpleNamespace(memory=SimpleNamespace(total=1))
+    one = SimpleNamespace(compiled=compiled, bound="HBM", band_text="none", libtpu="2")
+    one.seconds, answer = Seconds(1e-3), {"chip": "v5e", "hbm_limit": 2}
+    weighing._compare(answer, one, SimpleNamespace(seconds=Seconds(2e-3)))
+    assert answer["ahead"] == "kernel"
+    assert answer["band"] == "none; that of the ratio is with libtpu 0.0.42.1"
 
 
 def test_without_measurements_there_is_no_band(band):
