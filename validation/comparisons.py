@@ -21,7 +21,7 @@ from kernels.machines.checks import fail, one_of
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import VALIDATION
 
-__all__ = ["FIT", "TEST", "Comparison", "Spread", "add", "quantile", "read", "spread"]
+__all__ = ["FIT", "TEST", "Comparison", "Spread", "add", "compilers", "quantile", "read", "spread"]
 FIT, TEST = HALVES
 CLOCKS = ("device", "wall")
 DIGITS = 6  # behind the point, of what the file holds
@@ -105,11 +105,19 @@ def read(file: Path | None = None, compiler: str = "") -> list[Comparison]:
     Raises:
         ValueError: for other columns, and for a row that contradicts itself.
     """
+    wanted = compiler or next(iter(compilers(file)), "")
+    return [row for row in _rows(file) if bands.compiler(row.versions) == wanted]
+
+
+def compilers(file: Path | None = None) -> list[str]:
+    """Whose rows a file has, the one with most of them first."""
+    count = Counter(bands.compiler(row.versions) for row in _rows(file))
+    return [name for name, _ in count.most_common()]
+
+
+def _rows(file: Path | None) -> Sequence[Comparison]:
     file = file or store.RESULTS / VALIDATION
-    rows = _read(file, file.stat().st_mtime_ns) if file.exists() else ()
-    compilers = Counter(bands.compiler(row.versions) for row in rows)
-    wanted = compiler or max(compilers, key=lambda name: compilers[name], default="")
-    return [row for row in rows if bands.compiler(row.versions) == wanted]
+    return _read(file, file.stat().st_mtime_ns) if file.exists() else ()
 
 
 @functools.lru_cache(4)

@@ -292,7 +292,8 @@ def verdict(layers: dict[str, ProgramInParts], form: str, stage: str = "") -> st
     """Where a form stands against the best one of XLA, by the error of ratios."""
     times = [spent(layers[name], stage) for name in (best_of_xla(layers), form)]
     places = {0: "behind", 1: "ahead", None: "a tie"}
-    return places[ahead(times, ratio_band(layers[form].key.chip))]
+    band = ratio_band(layers[form].key.chip, compiler=layers[form].records[0].versions)
+    return places[ahead(times, band)]
 
 
 def gain(program: ProgramInParts, stage: str, factor: float) -> float:

@@ -167,8 +167,8 @@ class HloInstruction:
         return 'custom_call_target="AllocateBuffer"' in self.attributes
 
     def grouped_flops(self, groups: Sequence[Sequence[int]] = ()) -> float:
-        """Operations of a product of groups of rows, each with a matrix of its own: jax.lax's
-        ragged_dot, for which XLA brings a kernel; 0 for what is no such product.
+        """Operations of a product of groups of rows, each with a matrix of its own, or of that
+        matrix's gradient: jax.lax's ragged_dot, for which XLA brings a kernel; 0 for any other.
 
         It goes tile by tile, and once more over a tile in which a group ends. Of `groups`, the
         lists of integers that the program is given, one with as many as there are matrices is taken
@@ -176,13 +176,13 @@ class HloInstruction:
         lengths of the kernel's tables tell how many visits that makes.
         """
         shapes = [a.shape for a in self.operands]
+        result = self.results[0].shape if len(self.results) == 1 else ()
         rows = next((s for s in shapes if len(s) == 2), ())
-        matrices = next((s for s in shapes if len(s) == 3), ())
-        if not rows or not matrices or len(self.results) != 1:
+        matrices = next((s for s in (*shapes, result) if len(s) == 3), ())
+        if not rows or not matrices or not result:
             return 0.0
         [m, k], [count, *sides] = rows, matrices
-        result = self.results[0].shape
-        if k not in sides or result[0] != m:
+        if k not in sides or (result[0] != m and result != matrices):
             return 0.0
         tables = [a.shape[0] for a in self.operands if a.dtype == "s32" and len(a.shape) == 1]
         visits = max(tables, default=0)

@@ -145,5 +145,6 @@ def _compare(answer: dict[str, Any], kernel: Any, reference: Any) -> None:
     band = ratio_band(answer["chip"], compiler=f"libtpu {kernel.libtpu}")
     times = (reference.seconds.low, kernel.seconds.low)
     if band is not None:
+        answer["band"] += f"; that of the ratio is with {band.other}" if band.other else ""
         answer["ratio"] = band.around(times[0] / times[1])
         answer["ahead"] = {0: "reference", 1: "kernel", None: "tie"}[ahead(times, band)]

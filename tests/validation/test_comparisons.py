@@ -2,13 +2,16 @@
 
 import csv
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from kernels.figures import store
+from kernels.machines.base import Seconds
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import FEWEST, ahead
+from kernels.yours import weighing
 from validation import comparisons
 from validation.comparisons import Comparison, spread
 
@@ -153,7 +156,7 @@ def test_a_planted_wrong_row_is_refused(tmp_path, column, wrong):
 def test_a_band_is_made_of_the_test_half(band):
     found = band(rows("test", 21, *(k / 100 for k in range(-10, 11))))
     assert [found.low, found.high, found.rows] == pytest.approx([-0.088, 0.088, 21])  # of 22 gaps
-    assert found.text.removesuffix(" (found with libtpu 0.0.42.1)") == "−8 … +10 %"
+    assert found.text.split(" (with libtpu 0.0.42.1, not")[0] == "−8 … +10 %"
     assert found.around(1.0) == pytest.approx((1 / 1.088, 1 / 0.912))
 
 
@@ -181,19 +184,34 @@ def test_a_band_follows_its_rows(band):
     assert band(known + launched) == band(known)
 
 
-def test_a_band_is_that_of_the_compiler_in_use_or_says_whose_it_is(tmp_path):
-    file, newer = tmp_path / "validation.csv", "libtpu 0.0.50"
-    known = rows("test", 20, 0.0)
-    other = [dataclasses.replace(r, estimated_ms=3.0, versions=f"jax 0.12, {newer}") for r in known]
+@pytest.mark.parametrize("kind", ["XLA, compute", bands.RATIO])
+def test_a_band_is_that_of_the_compiler_in_use_or_says_whose_it_is(kind, tmp_path):
+    """Rows of another compiler, planted beside, move no band of this one."""
+    file, older, newer = tmp_path / "validation.csv", "libtpu 0.0.42.1", "libtpu 0.0.50"
+    known = pairs(0.0) if kind == bands.RATIO else rows("test", 20, 0.0)
+    slower = lambda row: row.estimated_ms * (1.5 if row.implementation == "xla" else 1.0)
+    more = {"versions": f"jax 0.12, {newer}"}
+    other = [dataclasses.replace(row, estimated_ms=slower(row), **more) for row in known]
     store.write(file, known + other[: FEWEST - 1])  # both stand in the file
-    ask = lambda: bands.band("v5e", "XLA, compute", file, newer).text
-    assert ask() == "+0 … +0 % (found with libtpu 0.0.42.1)"
+    ask = lambda compiler: bands.band("v5e", kind, file, compiler).text
+    assert ask(newer) == f"+0 … +0 % (with {older}, not the compiler in use)"
     comparisons.add(other, file)
-    assert ask() == "−33 … −33 %"
-    assert bands.band("v5e", "XLA, compute", file, "libtpu 0.0.42.1").text == "+0 … +0 %"
+    assert (ask(newer), ask(older)) == ("−33 … −33 %", "+0 … +0 %")
+    assert comparisons.compilers(file) == [older, newer]
     assert [len(comparisons.read(file, name)) for name in ("", newer, "libtpu 1")] == [20, 20, 0]
     comparisons.add(rows("test", 21, 0.0)[20:], file)
     assert {row.error for row in comparisons.read(file)} == {0.0}  # of the compiler with most rows
+
+
+def test_a_verdict_says_whose_error_of_ratios_it_carries(monkeypatch):
+    known = bands.Band("v5e", bands.RATIO, -0.1, 0.1, 9, "libtpu 0.0.42.1")
+    monkeypatch.setattr(bands, "ratio_band", lambda chip, compiler: {"libtpu 2": known}[compiler])
+    compiled = SimpleNamespace(memory=SimpleNamespace(total=1))
+    one = SimpleNamespace(compiled=compiled, bound="HBM", band_text="none", libtpu="2")
+    one.seconds, answer = Seconds(1e-3), {"chip": "v5e", "hbm_limit": 2}
+    weighing._compare(answer, one, SimpleNamespace(seconds=Seconds(2e-3)))
+    assert answer["ahead"] == "kernel"
+    assert answer["band"] == "none; that of the ratio is with libtpu 0.0.42.1"
 
 
 def test_without_measurements_there_is_no_band(band):

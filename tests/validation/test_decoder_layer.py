@@ -135,7 +135,8 @@ def test_parts_stages_and_what_a_gain_is_worth():
     def timed(attention, gate_up, down):
         ms = {"attention": attention, "gate_up": gate_up, "down": down}
         spent, key = (lambda part: ms.get(part, 0.0)), SimpleNamespace(chip="v5e")
-        return SimpleNamespace(spent=spent, seconds=sum(ms.values()), key=key)
+        records = [SimpleNamespace(versions="libtpu 0.0.42.1")]
+        return SimpleNamespace(spent=spent, seconds=sum(ms.values()), key=key, records=records)
 
     times = {"xla": (9.0, 0, 1.0), "xla_sliced": (4.0, 2.0, 2.0), "package": (1.0, 5.0, 2.0)}
     forms = {form: timed(*parts) for form, parts in times.items()}

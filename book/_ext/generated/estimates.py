@@ -20,6 +20,7 @@ from .parts import DASH, Generated, fill, fold, table, text
 
 UNKNOWN = "not found out"
 TRUSTED = 0.2  # what nine errors in ten may be of a sort that somebody in a hurry may trust
+ALIKE = 0.01  # of an estimate, by which another compiler's may differ and be the same
 OUTCOMES = ("estimated", "another program", "refused", "not tried")
 
 
@@ -34,6 +35,7 @@ class Estimates(Generated):
         rows = comparisons.read()
         if not rows:
             return [self.section("Nothing was checked yet", text("python -m validation tpu"))]
+        self.compiler = bands.compiler(rows[0].versions)
         if self.arguments:
             return [*self.briefly(rows)]
         sections = (
@@ -42,6 +44,7 @@ class Estimates(Generated):
             ("Where a bar is missed", self.missed),
             ("The bands", self.bands),
             ("Ratios: who is ahead", self.ratios),
+            ("Another compiler", self.compilers),
             ("The ten worst kinds of row", self.worst),
             ("What has an estimate, and what has none", self.unknown),
         )
@@ -66,7 +69,7 @@ class Estimates(Generated):
         leads = [
             f"{1 + band.high:.1f} times ({chip})"
             for chip in sorted({row.chip for row in rows})
-            if (band := bands.ratio_band(chip, store.RESULTS / VALIDATION))
+            if (band := bands.ratio_band(chip, store.RESULTS / VALIDATION, self.compiler))
         ]
         yield text(
             fill(nodes.strong(), f"Trust to within {TRUSTED:.0%}, nine times in ten: "), f"{good}."
@@ -100,8 +103,7 @@ class Estimates(Generated):
                 lines.append((text(fill(nodes.strong(), f"{chip}, {sort}"), f": {limits}"),))
             errors, reached = (DASH,) * 3, DASH
             if spread:
-                bias = f"{round(100 * spread.bias) or 0:+d}%".replace("-", "−").replace("+0", "0")
-                errors = f"{spread.median:.0%}", f"{spread.most:.0%}", bias
+                errors = f"{spread.median:.0%}", f"{spread.most:.0%}", self.signed(spread.bias)
                 reached = self.reached(spread, bar) if bar and half == bands.TEST else DASH
             count = spread.rows if spread else 0
             counted = str(count) if count == len(those) else f"{count} of {len(those)}"
@@ -114,6 +116,9 @@ class Estimates(Generated):
             "those with an estimate."
         )
         yield table(("half", "rows", "middle", "9 in 10", "bias", "the bar"), lines, "sorts")
+
+    def signed(self, share):
+        return f"{round(100 * share) or 0:+d}%".replace("-", "−").replace("+0%", "0%")
 
     def reached(self, spread, bar):
         kept = (
@@ -170,7 +175,7 @@ class Estimates(Generated):
             if chip != group:
                 group = chip
                 lines.append((text(fill(nodes.strong(), chip)),))
-            kind = chip, regime, store.RESULTS / VALIDATION
+            kind = chip, regime, store.RESULTS / VALIDATION, self.compiler
             band, count = bands.band(*kind), len(bands.errors(*kind))
             lines.append((regime, str(count or DASH), band.text if band else none(count)))
         yield text(
@@ -187,12 +192,12 @@ class Estimates(Generated):
         yield table(("regime", "test rows", "measured against estimated"), lines, "bands")
 
     def ratios(self, rows):
-        lines, file = [], store.RESULTS / VALIDATION
+        lines, file = [], (store.RESULTS / VALIDATION, self.compiler)
         for chip in (*sorted({row.chip for row in rows}), bands.ALL):
-            if band := bands.band(chip, bands.RATIO, file):
-                errors = bands.errors(chip, bands.RATIO, file)
+            if band := bands.band(chip, bands.RATIO, *file):
+                errors = bands.errors(chip, bands.RATIO, *file)
                 middle, most = np.quantile(np.abs(errors), (0.5, 0.9))
-                bias = f"{round(100 * np.median(errors)) or 0:+d}%".replace("-", "−")
+                bias = self.signed(np.median(errors))
                 figures = str(band.rows), f"{middle:.0%}", f"{most:.0%}", bias
                 lines.append((chip, *figures, band.text))
         yield text(
@@ -207,6 +212,49 @@ class Estimates(Generated):
         )
         titles = "chip", "pairs", "middle", "9 in 10", "bias", "measured ratio"
         yield table(titles, lines, "ratios") if lines else text("Too few pairs are known yet.")
+
+    def compilers(self, rows):
+        yield text(
+            f"Every other error on this page is of {self.compiler}, and so are the programs that "
+            "the rates were fitted to. An estimate of another compiler carries the band of its own "
+            f"rows where {FEWEST} or more of the test half are of its chip and regime; else it "
+            f"carries that of {self.compiler}, and says so."
+        )
+        for other in comparisons.compilers()[1:]:
+            beside, kinds = {row.key: row for row in comparisons.read(compiler=other)}, {}
+            for row in rows:
+                twin = beside.get(row.key)
+                if row.half == bands.TEST and twin and None not in (row.error, twin.error):
+                    kinds.setdefault((row.chip, row.regime), []).append((row, twin))
+            lines, group = [], None
+            for (chip, regime), pairs in sorted(kinds.items()):
+                if chip != group:
+                    group = chip
+                    lines.append((text(fill(nodes.strong(), chip)),))
+                spreads = map(comparisons.spread, zip(*pairs, strict=True))
+                errors = ((f"{s.median:.0%}", self.signed(s.bias)) for s in spreads)
+                count, closer = self.moved(pairs)
+                said = f"{count}, {closer} closer" if count else DASH
+                lines.append((regime, str(len(pairs)), *sum(errors, ()), said))
+            titles = f"{self.compiler}: middle", "bias", f"{other}: middle", "bias", "moved"
+            count, closer = self.moved(pair for some in kinds.values() for pair in some)
+            fewer = min(closer, count - closer)
+            luck = min(1, 2 * sum(math.comb(count, k) for k in range(fewer + 1)) / 2**count)
+            yield text(
+                f"Of the problems that were compiled with {other} too, those of the test half, by "
+                f"the regime that {self.compiler} gives them. An estimate has moved where the two "
+                f"are more than {ALIKE:.0%} apart; it is closer where {other} is nearer to what "
+                "was measured. "
+                f"Of all of them, {count} moved, and {closer} of these are closer: a coin that is "
+                f"tossed as often falls at least as unevenly in {luck:.0%} of cases."
+            )
+            yield table(("regime", "rows", *titles), lines, "compilers")
+
+    def moved(self, pairs):
+        """Of how many problems the second compiler's estimate is another, and how many of these
+        are closer."""
+        apart = [p for p in pairs if abs(p[1].estimated_ms / p[0].estimated_ms - 1) > ALIKE]
+        return len(apart), sum(abs(second.error) < abs(first.error) for first, second in apart)
 
     def worst(self, rows):
         known = [row for row in rows if row.error is not None]

@@ -21,24 +21,27 @@ def folder(name):
 
 
 def bests(group):
-    """The estimated ms of the best program of a compiler or library that is no hand-written kernel,
-    and of our best kernel; None where the group has not both."""
+    """The estimate of the best program of a compiler or library that is no hand-written kernel, and
+    of our best kernel; None where the group has not both."""
     entries = {i.name: i for i in OPERATORS[group.operator].implementations}
-    times = {False: [], True: []}
+    known = {False: [], True: []}
     for row in group.rows:
         entry, record = entries.get(row.implementation), row.figures.get("estimated")
         if entry and not entry.shipped_with and record and math.isfinite(record.value):
-            times[entry.is_own].append(record.value)
-    return (min(times[False]), min(times[True])) if all(times.values()) else None
+            known[entry.is_own].append(record)
+    best = lambda records: min(records, key=lambda record: record.value)
+    return tuple(map(best, known.values())) if all(known.values()) else None
 
 
 def standings(groups):
     """(group, estimated time of XLA's best program over our best kernel's, verdict), where one rule
     tells who is ahead: the error of such ratios."""
     for group in groups:
-        times = group.unit == "ms" and group.chip in tpu.CHIPS and bests(group)
-        if times and group.quantity == "time" and not group.part:
-            yield group, times[0] / times[1], tpu.ahead(times, tpu.ratio_band(group.chip))
+        pair = group.unit == "ms" and group.chip in tpu.CHIPS and bests(group)
+        if pair and group.quantity == "time" and not group.part:
+            times = [record.value for record in pair]
+            band = tpu.ratio_band(group.chip, compiler=pair[1].versions)
+            yield group, times[0] / times[1], tpu.ahead(times, band)
 
 
 class Results(Generated):

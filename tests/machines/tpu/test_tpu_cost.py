@@ -200,14 +200,21 @@ def test_a_slice_is_fetched_in_whole_tiles():
     assert read(1, 9, 1) == 2 and read(1, 8, 128) == 1
 
 
-def test_a_kernel_of_xla_s_own_takes_its_products():
-    """jax.lax.ragged_dot: [M, K] and [G, K, N] give [M, N]."""
-    call = 'custom-call(%t, %x, %w), custom_call_target="tpu_custom_call"'
+@pytest.mark.parametrize(
+    ("second", "result"), [("8,4096,14336", "8192,14336"), ("8192,14336", "8,4096,14336")]
+)
+def test_a_kernel_of_xla_s_own_takes_its_products(second, result):
+    """jax.lax.ragged_dot: [M, K] and [G, K, N] give [M, N], and [M, K] and [M, N] the gradient of
+    the matrices, [G, K, N]."""
+    line = (
+        f"ROOT %ragged-dot = f32[{result}]{{1,0}} custom-call(%t, %x, %w), "
+        'custom_call_target="tpu_custom_call"'
+    )
     lines = entry(
         "%t = s32[71]{0:T(128)} parameter(0)",  # 64 tiles, and 7 in which a group ends
         "%x = bf16[8192,4096]{1,0:T(8,128)} parameter(1)",
-        "%w = bf16[8,4096,14336]{2,1,0:T(8,128)} parameter(2)",
-        f"ROOT %ragged-dot = f32[8192,14336]{{1,0:T(8,128)}} {call}",
+        f"%w = bf16[{second}]{{1,0}} parameter(2)",
+        line,
     )
     flops = 2 * 8192 * 4096 * 14336
     uneven = (0, 1, 127, 129, 1024, 1024, 1024, 1024)  # 35 tiles have rows; in 5, one ends

@@ -65,7 +65,7 @@ class Band:
         """Of the time against the estimate, such as "−8 … +15 %"."""
         low, high = (100 * (end - 1) for end in self.around(1.0))
         ends = f"{low:+.0f} … {high:+.0f} %".replace("-", "−")
-        return f"{ends} (found with {self.other})" if self.other else ends
+        return f"{ends} (with {self.other}, not the compiler in use)" if self.other else ends
 
 
 def ahead(times: Sequence[float], band: Band | None) -> int | None:
@@ -105,8 +105,8 @@ def band(chip: str, kind: str, file: Path | None = None, compiler: str = "") -> 
         chip: one of CHIPS.
         kind: a regime, as `regime` names it.
         file: of the rows; by default, that of `path`.
-        compiler: whose rows count where FEWEST or more are of that kind, such as "libtpu 0.0.50";
-            else those of the one that has most. By default the installed one.
+        compiler: whose rows count where FEWEST or more are of that kind, such as "libtpu 0.0.50",
+            or versions that name it; else those of the one that has most. By default the installed.
 
     Returns:
         None where fewer than FEWEST rows are of that kind: no measurement of this kind.
@@ -143,9 +143,8 @@ def ratio_band(chip: str, file: Path | None = None, compiler: str = "") -> Band 
 
 def none(rows: int) -> str:
     """Why there is no band, where so many rows are of the kind."""
-    return (
-        f"{rows} measurement{'s' * (rows > 1)} of this kind, too few for a band" if rows else NONE
-    )
+    few = f"{rows} measurement{'s' * (rows > 1)} of this kind, too few for a band"
+    return few if rows else NONE
 
 
 def compiler(versions: str) -> str:
@@ -159,17 +158,16 @@ def counts(published_ms: float, launch_ms: float) -> bool:
     return launch_ms <= LAUNCHED * published_ms
 
 
-def _chosen(chip: str, kind: str, file: Path | None, compiler: str) -> tuple[list[float], str]:
+def _chosen(chip: str, kind: str, file: Path | None, versions: str) -> tuple[list[float], str]:
     """The errors of the compiler in use, where they are enough, and else of the one that has most;
     and who that is, where it is another."""
-    file = file or path()
+    file, wanted = file or path(), compiler(versions)
     known = _found(file, file.stat().st_mtime_ns).get((chip, kind), {}) if file.exists() else {}
-    if not compiler:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            compiler = f"libtpu {metadata.version('libtpu')}"
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        wanted = wanted or f"libtpu {metadata.version('libtpu')}"
     most = max(known, key=lambda name: len(known[name]), default="")
-    used = compiler if len(known.get(compiler, ())) >= FEWEST else most
-    return known.get(used, []), used if compiler not in ("", used) else ""
+    used = wanted if len(known.get(wanted, ())) >= FEWEST else most
+    return known.get(used, []), used if wanted not in ("", used) else ""
 
 
 @functools.lru_cache(4)
