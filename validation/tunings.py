@@ -111,7 +111,7 @@ def problems(
         chips: those of these chips alone; all if empty.
         kinds: such as "dot_product_attention/tokamax"; all that were searched if empty.
     """
-    searched = [family.name for family in FAMILIES.values() if family.needs == "tokamax"]
+    searched = ["/".join(key) for key in FAMILIES if key[1] == "tokamax"]
     rows = published(chips, [*kinds] or searched)
     return [row for row in rows if countable(row, row.tuning)][:most]
 

@@ -79,7 +79,12 @@ def estimate(
 
 
 def estimate_program(program: ExportedProgram, **options: Any) -> Estimate:
-    """Estimate one exported program; options as of estimate_all. Raises TpuCompileError."""
+    """Estimate one exported program. Raises TpuCompileError.
+
+    Args:
+        program: as kernels.tpu.export makes it.
+        options: as of estimate_all.
+    """
     [answer] = estimate_all([program], **options)
     if isinstance(answer, TpuCompileError):
         raise answer
