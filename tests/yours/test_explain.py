@@ -328,6 +328,20 @@ def test_explain_from_python():
         kernels.explain(jnp.dot, shape, shape, chip="v9")
 
 
+@pytest.mark.parametrize(
+    "trials, rest",
+    [
+        ([(5.0, 1.0), (5.5, 1.5), (None, None)], 4.0),
+        ([(5.0, 1.0), (5.5, 1.48)], 0.0),  # 4 and 4.02 outside
+        ([(5.0, 0.0), (5.0, 0.0)], 0.0),  # no kernel
+        ([], 0.0),
+    ],
+)
+def test_tune_leaves_out_what_is_the_same_for_all(trials, rest):
+    answers = [{"seconds": seconds, "own": own} for seconds, own in trials]
+    assert tuning.shared(answers) == rest
+
+
 @needs_libtpu
 def test_tune_ranks_and_goes_on_where_it_was(here):
     given = ("tune", "mine.py:power", "--over", "block=4,8,64,96")

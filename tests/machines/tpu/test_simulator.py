@@ -142,7 +142,7 @@ def test_what_leaves_its_view_is_refused():
         simulate(through_views(6), X[:2048].reshape(16, 128))
 
 
-def test_an_empty_copy_from_the_end_of_its_memory_is_within_it():
+def test_an_empty_copy_from_the_end_of_its_memory_is_within_it_and_waited_for():
     def in_pieces(x, *, interpret):
         def kernel(sizes_ref, x_ref, o_ref, semaphore):
             parts = [pl.ds(sizes_ref[0, place], sizes_ref[1, place]) for place in range(2)]
@@ -162,7 +162,7 @@ def test_an_empty_copy_from_the_end_of_its_memory_is_within_it():
             out_specs=anywhere,
             scratch_shapes=[pltpu.SemaphoreType.DMA],
             interpret=interpret,
-        )(jnp.array([[0, last], [16, size]]), x)
+        )(jnp.array([[last, 0], [size, 16]]), x)
 
     x = X[:2048].reshape(16, 128)
     last, size = 16, 0
@@ -171,6 +171,40 @@ def test_an_empty_copy_from_the_end_of_its_memory_is_within_it():
     last, size = 16, 1
     with pytest.raises(SimulationError, match="Out-of-bounds"):
         simulate(in_pieces, x)
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_a_slot_that_is_refilled_before_it_was_read_is_a_race_of_two_copies(waited):
+    def through_a_slot(x, *, interpret):
+        def kernel(x_ref, o_ref, slot_ref, semaphores):
+            def copy(source, target, semaphore):
+                return pltpu.make_async_copy(source, target, semaphores.at[semaphore])
+
+            pltpu.sync_copy(x_ref.at[0], slot_ref)
+            out = copy(slot_ref, o_ref.at[0], 0)
+            out.start()
+            if waited:
+                out.wait()
+            refill = copy(x_ref.at[1], slot_ref, 1)
+            refill.start()
+            if not waited:
+                out.wait()
+            refill.wait()
+            pltpu.sync_copy(slot_ref, o_ref.at[1])
+
+        anywhere = pl.BlockSpec(memory_space=pl.ANY)
+        return pl.pallas_call(
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            in_specs=[anywhere],
+            out_specs=anywhere,
+            scratch_shapes=[pltpu.VMEM(x.shape[1:], x.dtype), pltpu.SemaphoreType.DMA((2,))],
+            interpret=interpret,
+        )(x)
+
+    # Which clock a copy gets is drawn: of four clocks every second draw missed the race.
+    runs = [simulate(through_a_slot, X[:2048].reshape(2, 8, 128)) for _ in range(6)]
+    assert {bool(run.races) for run in runs} == {not waited}
 
 
 def test_a_masked_store_is_bounded_by_each_dimension():
