@@ -109,8 +109,11 @@ def measure(samples: Path) -> Iterator[Unit]:
 
 
 def read() -> list[Unit]:
-    """The rows that results/ has."""
-    with open(store.RESULTS / FILE, newline="", encoding="utf-8") as file:
+    """The rows that results/ has; none where it has no such file."""
+    path = store.RESULTS / FILE
+    if not path.exists():
+        return []
+    with open(path, newline="", encoding="utf-8") as file:
         return [Unit(**row) for row in csv.DictReader(file)]
 
 

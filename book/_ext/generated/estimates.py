@@ -349,7 +349,8 @@ class Estimates(Generated):
         ]
         titles = ("kernel on Trn1", "published, ms", "estimated, ms", "error", "half")
         yield table(titles, lines, "calibration")
-        units = trn1_units.read()
+        if not (units := trn1_units.read()):
+            return
         held_out = [unit for unit in units if unit.held_out]
         yield text(
             "AWS's own kernels, unchanged, against the latency that its unit tests state, on an "
