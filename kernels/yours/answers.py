@@ -418,9 +418,10 @@ def tune(
     results = estimate_all(list(programs.values()), timeout=timeout, progress=False)
     for place, result in zip(programs, results, strict=True):
         if isinstance(result, Estimate):
+            own = sum(op.cycles for op in result.ops if op.kind == "kernel")
             trials[place] = {
                 "seconds": result.seconds.low,
-                "own": result.seconds.low * result.kernels_share,
+                "own": own * result.seconds.low / result.cycles,
                 "bound": result.bound,
                 "note": result.method,
                 "band": result.band_text,

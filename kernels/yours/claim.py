@@ -256,12 +256,11 @@ class Claim:
         """How much a result depends on the arguments; absolute: and at least what rounding alone
         may do to it, as to 1 + tanh(x) where tanh is nearly -1."""
         sizes = _amplified(self._widely(leaves), leaves, absolute)
-        if not absolute:
-            return sizes
-        places = [i for i, a in enumerate(leaves) if is_float(a)]
-        function, arrays = at_places(self._plain, leaves, places)
-        with contextlib.suppress(Exception):  # NumPy's own is not traced
-            sizes = _rounded(rewritten.widened(function), arrays, sizes)
+        if absolute:
+            places = [i for i, a in enumerate(leaves) if is_float(a)]
+            function, arrays = at_places(self._plain, leaves, places)
+            with contextlib.suppress(Exception):  # NumPy's own is not traced
+                return _rounded(rewritten.widened(function), arrays, sizes)
         return sizes
 
     def _pull_size(self, *arguments: Any) -> list[np.ndarray]:

@@ -26,7 +26,6 @@ def taught() -> Iterator[None]:
     utils = simulation.interpret_utils
     to_range: Any = utils.to_range
     overlap: Any = getattr(watch, "_slices_overlap", None)
-    wait = Semaphore.wait
 
     def nothing(cut: Any) -> bool:
         return isinstance(cut, slice) and cut.start is not None and cut.start == cut.stop
@@ -35,10 +34,9 @@ def taught() -> Iterator[None]:
         # An empty part that begins where its memory ends is within it, and overlaps no other.
         return tuple(slice(0, 0, cut.step) if nothing(cut) else cut for cut in to_range(steps))
 
-    def waited(semaphore: Any, value: int, *more: Any, **by: Any) -> None:
-        if value:  # to wait for nothing orders nothing
-            wait(semaphore, value, *more, **by)
-
+    # To wait for nothing orders nothing.
+    wait: Any = Semaphore.wait
+    waited = lambda semaphore, value, *more, **by: value and wait(semaphore, value, *more, **by)
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.object(utils, "to_range", ranges))
         patches.enter_context(mock.patch.object(Semaphore, "wait", waited))

@@ -183,12 +183,9 @@ def test_a_slot_that_is_refilled_before_it_was_read_is_a_race_of_two_copies(wait
             pltpu.sync_copy(x_ref.at[0], slot_ref)
             out = copy(slot_ref, o_ref.at[0], 0)
             out.start()
-            if waited:
-                out.wait()
             refill = copy(x_ref.at[1], slot_ref, 1)
-            refill.start()
-            if not waited:
-                out.wait()
+            for step in (out.wait, refill.start) if waited else (refill.start, out.wait):
+                step()
             refill.wait()
             pltpu.sync_copy(slot_ref, o_ref.at[1])
 

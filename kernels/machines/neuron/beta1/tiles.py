@@ -232,8 +232,8 @@ def assign(dst, value, mask: np.ndarray | None = None) -> None:
     core = machine()
     if not core.limits and dst.size != value.size:
         refuse(f"tensor_copy: {value} and dst {dst} differ in shape")
-    made = _maker(value)
-    last = None if made is None else core.instructions[made]
+    place = _maker(value)
+    last = None if place is None else core.instructions[place]
     direct = (
         last is not None
         and (last.engine != "Tensor" or dst.buffer == PSUM)
@@ -247,7 +247,7 @@ def assign(dst, value, mask: np.ndarray | None = None) -> None:
         else:
             elementwise.tensor_copy(dst, value)
         return
-    assert last is not None and made is not None
+    assert last is not None and place is not None
     states = value._states()
     summed = last.engine == "Tensor"
     numbers = value._values() if core.numbers else None
@@ -260,7 +260,7 @@ def assign(dst, value, mask: np.ndarray | None = None) -> None:
             total = value._storage.number  # of nl.loop_reduce: all iterations write one
             core._watch(last.name, f"total {total}" * (total in core.totals), (), (dst,))
     psum = last.psum or dst.buffer == PSUM
-    core.instructions[made] = last._replace(
+    core.instructions[place] = last._replace(
         writes=(dst._access(),),
         fresh=fresh,
         psum=psum,

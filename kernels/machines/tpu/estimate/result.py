@@ -146,12 +146,6 @@ class Estimate:
         return self.hbm_bytes / rate / self.cycles if self.cycles else 0.0
 
     @property
-    def kernels_share(self) -> float:
-        """The share of the cycles that Pallas kernels take, 0 to 1."""
-        own = sum(op.cycles for op in self.ops if op.kind == "kernel")
-        return min(own / self.cycles, 1.0) if self.cycles else 0.0
-
-    @property
     def relayouts(self) -> tuple[OpEstimate, ...]:
         """The operations that only move data into another layout."""
         return tuple(op for op in self.ops if op.kind == "relayout")
