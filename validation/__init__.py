@@ -21,6 +21,7 @@ __all__ = [
     "tpu_times",
     "trn1_kernels",
     "trn1_times",
+    "trn1_units",
     "tunings",
     "vit_step",
 ]

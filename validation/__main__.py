@@ -24,6 +24,7 @@ from validation import (
     nms_rounds,
     tpu_times,
     trn1_times,
+    trn1_units,
     tunings,
     vit_step,
 )
@@ -130,6 +131,15 @@ def trn1() -> None:
         off = record.value / kernel.published_ms - 1
         times = f"{kernel.published_ms:.3f} ms published, {record.value:.3f} estimated"
         console.print(f"{kernel.text}: {times}, {off:+.0%}, {kernel.part}", highlight=False)
+
+
+@app.command()
+def units(
+    samples: Annotated[Path, typer.Argument(help="A checkout of aws-neuron/nki-samples.")],
+) -> None:
+    """Estimate the kernels whose latency AWS's unit tests state, in results/neuron_units.csv."""
+    for row in trn1_units.measure(samples):
+        console.print(f"{row.kernel} {row.sizes}: {row.error():+.0%}", highlight=False)
 
 
 @app.command()

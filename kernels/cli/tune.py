@@ -115,13 +115,13 @@ def _of_file(
 
     path, name = file_and_name(entry, named=True)
     tuned = tune_file(path, name, args, over, fresh=fresh, **options)
-    best = tuned.trials[0].seconds
+    best, rest = tuned.trials[0].seconds, tuned.shared
     rows = []
     for trial, band in zip(tuned.trials, tuned.bands, strict=True):
         if math.isinf(trial.seconds):
             rows.append((str(trial), "refused", "", "", trial.note.split("; it holds")[0]))
         else:
-            change = "" if trial.on_data else f"{trial.seconds / best - 1:+.1%}"
+            change = "" if trial.on_data else f"{(trial.seconds - rest) / (best - rest) - 1:+.1%}"
             time = "at least " * bool(trial.on_data) + format_seconds(trial.seconds)
             rows.append((str(trial), time, change, band, f"{trial.bound} binds"))
     columns = ("tuning", "time", "against the best", "band", "")

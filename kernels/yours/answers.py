@@ -391,9 +391,9 @@ def tune(
     path: str, name: str, args: str, chip: str, tunings: list[dict[str, Any]], timeout: float
 ) -> dict[str, Any]:
     """Estimate a function with each of several keyword arguments. Of each, in order, "trials" has
-    seconds (None where it is refused), what binds, a note, how far such estimates were off, which
-    data decide that were not given (then the seconds are the least), and whether the reason for a
-    refusal may pass."""
+    seconds (None where it is refused), those of them that are its kernels' "own", what binds, a
+    note, how far such estimates were off, which data decide that were not given (then the seconds
+    are the least), and whether the reason for a refusal may pass."""
     from kernels.machines.compat import jax_pallas
     from kernels.machines.tpu.estimate import Estimate, estimate_all
     from kernels.machines.tpu.export import export
@@ -418,8 +418,10 @@ def tune(
     results = estimate_all(list(programs.values()), timeout=timeout, progress=False)
     for place, result in zip(programs, results, strict=True):
         if isinstance(result, Estimate):
+            own = sum(op.cycles for op in result.ops if op.kind == "kernel")
             trials[place] = {
                 "seconds": result.seconds.low,
+                "own": own * result.seconds.low / result.cycles,
                 "bound": result.bound,
                 "note": result.method,
                 "band": result.band_text,

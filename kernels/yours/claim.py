@@ -253,7 +253,15 @@ class Claim:
     # --- how large what an element adds up is ---------------------------------------------------
 
     def _size(self, *leaves: Any, absolute: bool) -> list[np.ndarray]:
-        return _amplified(self._widely(leaves), leaves, absolute)
+        """How much a result depends on the arguments; absolute: and at least what rounding alone
+        may do to it, as to 1 + tanh(x) where tanh is nearly -1."""
+        sizes = _amplified(self._widely(leaves), leaves, absolute)
+        if absolute:
+            places = [i for i, a in enumerate(leaves) if is_float(a)]
+            function, arrays = at_places(self._plain, leaves, places)
+            with contextlib.suppress(Exception):  # NumPy's own is not traced
+                return _rounded(rewritten.widened(function), arrays, sizes)
+        return sizes
 
     def _pull_size(self, *arguments: Any) -> list[np.ndarray]:
         """The same of the gradients, by the differentiable arguments; at least what rounding alone
@@ -282,11 +290,9 @@ class Claim:
         def gradients(*changed: Any) -> list[Any]:
             return list(compiled(*taken(changed)))[results:]
 
-        rounded = jax.jit(rewritten.rounded(gradient))(*taken(arguments))[results:]
-        return [
-            np.maximum(size, np.asarray(errors, np.float64) / ROUNDINGS)
-            for size, errors in zip(_amplified(gradients, arguments, absolute=True), rounded)
-        ]
+        of_arguments = lambda *arrays: gradient(*arrays)[results:]
+        sizes = _amplified(gradients, arguments, absolute=True)
+        return _rounded(of_arguments, taken(arguments), sizes)
 
 
 def _called(function: Callable[..., Any], tree: Any, leaves: Sequence[Any]) -> Any:
@@ -381,6 +387,14 @@ def _amplified(
         common = np.median(size[size > 0]) if (size > 0).any() else 0.0
         sizes.append(np.where(size <= NOTHING * common, common, size))
     return sizes
+
+
+def _rounded(function: Callable[..., Any], arrays: Any, sizes: Any) -> list[np.ndarray]:
+    """The sizes of a function's results; at least what the budget needs for rounding alone."""
+    import jax
+
+    errors = jax.jit(rewritten.rounded(function))(*arrays)
+    return [np.maximum(s, np.asarray(e, np.float64) / ROUNDINGS) for s, e in zip(sizes, errors)]
 
 
 # --- leaves ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from kernels.yours.verdict import REFUSED, RIGHT, UNDECIDED, WRONG, Judgement, O
 CHIPS = ("v6e",)
 RUNGS = ("interpret", "simulate")
 TIMEOUT = 300.0  # seconds for a kernel, all that is done with it together
-SHARE = 0.6  # of that, for the compiler
+SHARE = 0.6  # of that, at most for one question: what is left is the interpreters'
 # Words of a failure that says nothing of the kernel.
 UNTOLD = ("not done after", "want of memory", "ran out of memory")
 
@@ -216,8 +216,9 @@ def _judged(
     gone: tuple[Any, ...] = ()
     sizes: dict[str, int] = {}
     faithful, report, not_run = True, Report(()), ""
-    with proving.asking(timeout, memory=most, whole=timeout, sandbox=sandbox) as ask:
-        limit = dict(chips=tuple(chips), timeout=timeout * SHARE)
+    share = timeout * SHARE
+    with proving.asking(share, memory=most, whole=timeout, sandbox=sandbox) as ask:
+        limit = dict(chips=tuple(chips), timeout=share)
         try:
             weighed = ask({"what": "weigh", **source, **limit})
             gone, on_chips = tuple(weighed["gone"]), weighed["chips"]

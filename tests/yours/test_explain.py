@@ -326,6 +326,13 @@ def test_explain_from_python():
         kernels.explain(jnp.dot, shape, shape, chip="v9")
 
 
+def test_tune_leaves_out_what_is_the_same_for_all():
+    """Seconds, and those of the kernel: 4 outside; 4 and 4.02; no kernel; nothing."""
+    cases = [(5.0, 1.0), (5.5, 1.5), (None, None)], [(5.0, 1.0), (5.5, 1.48)], [(5.0, 0.0)], []
+    answers = [[{"seconds": all_, "own": own} for all_, own in case] for case in cases]
+    assert [*map(tuning.shared, answers)] == [4.0, 0.0, 0.0, 0.0]
+
+
 @needs_libtpu
 def test_tune_ranks_and_goes_on_where_it_was(here):
     given = ("tune", "mine.py:power", "--over", "block=4,8,64,96")

@@ -12,7 +12,16 @@ from docutils import nodes
 from kernels.figures import report, store
 from kernels.machines.tpu.estimate import bands
 from kernels.machines.tpu.estimate.bands import FEWEST, LAUNCHED, VALIDATION, none
-from validation import comparisons, gpu_rates, gpu_times, scatter, tpu_times, trn1_times, tunings
+from validation import (
+    comparisons,
+    gpu_rates,
+    gpu_times,
+    scatter,
+    tpu_times,
+    trn1_times,
+    trn1_units,
+    tunings,
+)
 from validation.tpu_programs import BARS, BIAS, FAMILIES, OTHER
 from validation.trn1_kernels import KERNELS
 
@@ -30,7 +39,7 @@ class Estimates(Generated):
     optional_arguments = 1
 
     def run(self):
-        files = VALIDATION, tunings.SEARCHED, trn1_times.ESTIMATED, gpu_times.FILE
+        files = VALIDATION, tunings.SEARCHED, trn1_times.ESTIMATED, trn1_units.FILE, gpu_times.FILE
         self.depend(*(store.RESULTS / name for name in files))
         rows = comparisons.read()
         if not rows:
@@ -391,6 +400,26 @@ class Estimates(Generated):
         ]
         titles = ("kernel on Trn1", "published, ms", "estimated, ms", "error", "half")
         yield table(titles, lines, "calibration")
+        if not (units := trn1_units.read()):
+            return
+        held_out = [unit for unit in units if unit.held_out]
+        yield text(
+            "AWS's own kernels, unchanged, against the latency that its unit tests state, on an "
+            f"instance that they do not name: {len(held_out)} were held out, and the median of "
+            f"their errors is {trn1_units.median(held_out):.0%}. A latency has a start-up that a "
+            f"schedule has not: {trn1_units.START_US} µs, which the shortest of the other rows "
+            f"says. Without it the median is {trn1_units.median(held_out, start=0):.0%}."
+        )
+        lines = [
+            [
+                *(f"{unit.kernel} {unit.sizes}", unit.dtype, unit.published_us),
+                *(f"{unit.estimated_us():.1f}", f"{unit.error():+.0%}".replace("-", "−")),
+                "held out" if unit.held_out else "",
+            ]
+            for unit in units
+        ]
+        titles = ("kernel of AWS", "dtype", "published, µs", "estimated, µs", "error", "")
+        yield table(titles, lines, "units")
 
 
 def pictures(figures, words):

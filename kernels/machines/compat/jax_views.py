@@ -1,8 +1,8 @@
 """Views by `ref.reshape`, which JAX's simulation of a TPU does not know, and masked swaps, which it
 refuses where a later dimension is shorter than the first: as boxes of the memory. And empty parts,
-which it refuses at a memory's end.
+which it refuses at a memory's end, and waits for nothing, at which its watch for races fails.
 
-Private: get, store, swap, to_range, _slices_overlap and the shared memory of
+Private: get, store, swap, to_range, _slices_overlap and the shared memory (Semaphore too) of
 `jax._src.pallas.mosaic.interpret`, NDIndexer, ReshapeTransform. Seen in JAX 0.10.2 and, but for
 empty parts, in 0.12.0.1.
 """
@@ -21,6 +21,7 @@ def taught() -> Iterator[None]:
     """Within it the simulation reads, writes and copies through views."""
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call as simulation
     from jax._src.pallas.mosaic.interpret import race_detection_state as watch
+    from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore
 
     utils = simulation.interpret_utils
     to_range: Any = utils.to_range
@@ -33,8 +34,12 @@ def taught() -> Iterator[None]:
         # An empty part that begins where its memory ends is within it, and overlaps no other.
         return tuple(slice(0, 0, cut.step) if nothing(cut) else cut for cut in to_range(steps))
 
+    # To wait for nothing orders nothing.
+    wait: Any = Semaphore.wait
+    waited = lambda semaphore, value, *more, **by: value and wait(semaphore, value, *more, **by)
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.object(utils, "to_range", ranges))
+        patches.enter_context(mock.patch.object(Semaphore, "wait", waited))
         apart = lambda *cuts: not any(map(nothing, cuts)) and overlap(*cuts)
         patches.enter_context(mock.patch.object(watch, "_slices_overlap", apart, create=True))
         for name in ("get", "store", "swap"):

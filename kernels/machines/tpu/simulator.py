@@ -24,7 +24,7 @@ from kernels.machines.child import Child, ChildError, ChildLate, Spares, python
 from kernels.machines.compat import jax_devices, jax_interpreter, jax_pickles, jax_products
 
 CORES = 2
-CLOCKS = 512  # of the race detector, on a mesh: devices, and copies one after another
+CLOCKS = 512  # of the race detector: cores, and copies, each by chance; on one clock none race
 DEVICES = 16  # that a child pretends to have, twice as many as work: each takes a thread of XLA
 TIMEOUT = 120.0  # seconds for one simulation of several devices
 WORKER = str(Path(__file__).with_name("mesh_worker.py"))
@@ -130,7 +130,7 @@ def simulate_here(
         # On a mesh the seed is no part of what is traced: one program runs in every order.
         random_seed=0 if turns else seed,
         grid_point_recorder=None if turns else record,
-        vector_clock_size=CLOCKS if turns else None,
+        vector_clock_size=CLOCKS,
     )
     if takes_interpret(function):
         options["interpret"] = params

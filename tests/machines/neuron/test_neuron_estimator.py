@@ -55,6 +55,23 @@ BY_HAND = {
 }  # fmt: skip
 
 
+def test_a_reduced_result_goes_to_its_place_and_a_column_streams_nothing():
+    @beta1.jit
+    def kernel(x):
+        out = bl.ndarray((128, 512), dtype=bl.float32)
+        total = bl.ndarray((128, 1), dtype=bl.float32)
+        z = bl.ndarray((128, 512), dtype=bl.float32, buffer=bl.shared_hbm)
+        out[...] = bisa.activation_reduce(np.exp, bl.load(x), reduce_op=np.add, reduce_res=total)
+        bl.store(z, bl.multiply(out, total))
+        return z
+
+    x = np.random.default_rng(0).random((128, 512), np.float32)
+    use = neuron.estimate(kernel, x).engines["Vector"]
+    assert use.by_name == {"multiply": 512}
+    wanted = np.exp(x) * np.exp(x).sum(1, keepdims=True)
+    assert np.allclose(neuron.simulate(kernel, x), wanted, rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", BY_HAND)
 def test_cycles_by_hand(name):
     instruction, part, engine, cycles = BY_HAND[name]

@@ -122,7 +122,7 @@ def test_what_leaves_its_view_is_refused():
         simulate(through_views(6), ROWS)
 
 
-def test_an_empty_copy_from_the_end_of_its_memory_is_within_it():
+def test_an_empty_copy_from_the_end_of_its_memory_is_within_it_and_waited_for():
     def in_pieces(sizes_ref, x_ref, o_ref, semaphore):
         parts = [pl.ds(sizes_ref[0, place], sizes_ref[1, place]) for place in range(2)]
         copies = [
@@ -139,6 +139,30 @@ def test_an_empty_copy_from_the_end_of_its_memory_is_within_it():
     assert np.array_equal(run.result, ROWS) and not run.races
     with pytest.raises(SimulationError, match="Out-of-bounds"):
         simulate(called(in_pieces, [[0, 16], [16, 1]], **specs), ROWS)
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_a_slot_that_is_refilled_before_it_was_read_is_a_race_of_two_copies(waited):
+    def through_a_slot(x_ref, o_ref, slot_ref, semaphores):
+        def copy(source, target, semaphore):
+            return pltpu.make_async_copy(source, target, semaphores.at[semaphore])
+
+        pltpu.sync_copy(x_ref.at[0], slot_ref)
+        out = copy(slot_ref, o_ref.at[0], 0)
+        out.start()
+        refill = copy(x_ref.at[1], slot_ref, 1)
+        for step in (out.wait, refill.start) if waited else (refill.start, out.wait):
+            step()
+        refill.wait()
+        pltpu.sync_copy(slot_ref, o_ref.at[1])
+
+    x = X[:2048].reshape(2, 8, 128)
+    specs = {"in_specs": [ANYWHERE], "out_specs": ANYWHERE}
+    specs["scratch_shapes"] = [pltpu.VMEM(x.shape[1:], x.dtype), pltpu.SemaphoreType.DMA((2,))]
+    slots = called(through_a_slot, **specs)
+    # Which clock a copy gets is drawn: of four clocks every second draw missed the race.
+    runs = [simulate(slots, x) for _ in range(6)]
+    assert {bool(run.races) for run in runs} == {not waited}
 
 
 def test_a_masked_store_is_bounded_by_each_dimension():

@@ -355,11 +355,12 @@ def _applied(
             *[next(left) if isinstance(o, View) else np.float32(o) for o in operands]
         )
 
-    inputs = len(sources)
+    # A number for each partition is no stream, as of nisa.tensor_scalar.
+    inputs = len([source for source in sources if source._elements > 1]) or 1
     passes = _PASSES.get(operation.name, 1)
     if operation.name == "divide" and inputs == 2:
         passes = 5
-    if inputs == 2 and sources[0]._storage.streamed != sources[1]._storage.streamed:
+    if len(sources) == inputs == 2 and sources[0]._storage.streamed != sources[1]._storage.streamed:
         inputs = 1  # one comes from PSUM and one from SBUF: both ports are read at once
     on_scalar = operation.kind == FUNCTION or operation.name in _ON_SCALAR
     core.compute(

@@ -207,17 +207,18 @@ def loosen(tile: View, mask: np.ndarray | None) -> None:
     tile._change(left, UNDEFINED)
 
 
-def _is_result(value) -> bool:
-    """Whether the last instruction made this tile, and nothing has used it yet."""
+def _maker(value) -> int | None:
+    """The place from the end of the instruction that made this tile, where nothing has used it yet:
+    the last one, or the one before it, if that reads out what the other has reduced."""
     core = machine()
-    if isinstance(value, Picked) or not isinstance(value, Beta1Tile) or not core.instructions:
-        return False
-    writes = core.instructions[-1].writes
-    return (
-        len(writes) == 1
-        and writes[0].storage == value._storage.number
-        and value.size == value._storage.data.size
-    )
+    if isinstance(value, Picked) or not isinstance(value, Beta1Tile):
+        return None
+    place = -2 if core.instructions and core.instructions[-1].name == "reduce_res" else -1
+    if len(core.instructions) < -place:
+        return None
+    writes = core.instructions[place].writes
+    own = len(writes) == 1 and writes[0].storage == value._storage.number
+    return place if own and value.size == value._storage.data.size else None
 
 
 def assign(dst, value, mask: np.ndarray | None = None) -> None:
@@ -231,10 +232,10 @@ def assign(dst, value, mask: np.ndarray | None = None) -> None:
     core = machine()
     if not core.limits and dst.size != value.size:
         refuse(f"tensor_copy: {value} and dst {dst} differ in shape")
-    last = core.instructions[-1] if core.instructions else None
+    place = _maker(value)
+    last = None if place is None else core.instructions[place]
     direct = (
-        _is_result(value)
-        and last is not None
+        last is not None
         and (last.engine != "Tensor" or dst.buffer == PSUM)
         and (last.engine != "DMA" or dst.buffer == "sbuf")
         and dst.buffer in ON_CHIP
@@ -246,8 +247,7 @@ def assign(dst, value, mask: np.ndarray | None = None) -> None:
         else:
             elementwise.tensor_copy(dst, value)
         return
-    assert last is not None
-    core.instructions.pop()
+    assert last is not None and place is not None
     states = value._states()
     summed = last.engine == "Tensor"
     numbers = value._values() if core.numbers else None
@@ -260,21 +260,19 @@ def assign(dst, value, mask: np.ndarray | None = None) -> None:
             total = value._storage.number  # of nl.loop_reduce: all iterations write one
             core._watch(last.name, f"total {total}" * (total in core.totals), (), (dst,))
     psum = last.psum or dst.buffer == PSUM
-    core.instructions.append(
-        last._replace(
-            writes=(dst._access(),),
-            fresh=fresh,
-            psum=psum,
-            stride=max(last.stride, dst._stride),
-            hoisted=False,
-        )
+    core.instructions[place] = last._replace(
+        writes=(dst._access(),),
+        fresh=fresh,
+        psum=psum,
+        stride=max(last.stride, dst._stride),
+        hoisted=False,
     )
 
 
 def added(dst, value) -> bool:
     """dst += value where both are in PSUM and the Tensor engine has just made value: it adds."""
     core = machine()
-    if not (isinstance(value, Beta1Tile) and _is_result(value)):
+    if _maker(value) != -1:
         return False
     last = core.instructions[-1]
     if last.engine != "Tensor" or dst.buffer != PSUM or dst.size != value.size:
