@@ -400,12 +400,14 @@ def empty(jaxpr: Any) -> tuple[str, tuple[int, ...]] | None:
 
 
 def off_limits(jaxpr: Any) -> str | None:
-    """Why nothing is said of how long a program takes: a kernel for the SparseCore; None where
-    there is none."""
+    """Why nothing is said of how long a program takes: a kernel for the SparseCore, or with more
+    programs than are looked at; None where there is none."""
     for equation in _kernels(jaxpr):
         name = jax_pallas.name(equation)
         if jax_pallas.on_sparse_core(equation):
             return f"its kernel {name} runs on the SparseCore, of which nothing is known here"
+        if math.prod(size := jax_pallas.grid(equation)) > MAX_PROGRAMS:
+            return f"its kernel {name} has a grid of {size}, over {MAX_PROGRAMS:,} programs"
     return None
 
 

@@ -230,9 +230,16 @@ def on_sparse_core(x):
     return pl.kernel(gathers, out_type=X, mesh=mesh, scratch_types=scratch, name="gathers")(x)
 
 
+def by_elements(x):
+    """A program for each of very many blocks."""
+    call = pl.pallas_call(lambda o: None, grid=(1 << 11, 1 << 10), out_shape=X, name="elements")
+    return call() + x
+
+
 @pytest.mark.parametrize(
     ("function", "chip", "why"),
     [
+        (by_elements, "v5e", r"its kernel elements has a grid of \(2048, 1024\), over 1,048,576"),
         (remote, "v7x", "no estimate of remote: its kernel sends reaches other chips"),
         (on_sparse_core, "v5p", "its kernel gathers runs on the SparseCore"),
     ],
