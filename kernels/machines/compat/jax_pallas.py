@@ -171,11 +171,13 @@ def kernel(equation: Any) -> Any:
 
 
 def grid(equation: Any, sizes: Sequence[int | None] = ()) -> tuple[int, ...]:
-    """The grid, jax.vmap's dimensions before the author's; a size that is not known counts 1."""
+    """The grid, jax.vmap's dimensions before the author's; a size that is not known counts 1. ()
+    of a kernel on a mesh of cores, which has none."""
     rest = iter(sizes)
+    mapping = equation.params.get("grid_mapping")
     return tuple(
         int(size) if _is_static(size) else next(rest, None) or 1
-        for size in equation.params["grid_mapping"].grid
+        for size in (mapping.grid if mapping else ())
     )
 
 
