@@ -326,7 +326,7 @@ def test_uv_installs_where_it_is_there_and_can_and_else_pip(
         text = " ".join(command)
         assert f"-c {limits} -e .[dev,tpu]" in text and "--upgrade" in text
         if command[0] == uv:
-            assert f"--build-constraints {limits}" in text
+            assert f"--build-constraints {limits} --compile-bytecode" in text
             assert env["UV_INDEX"] == "http://a http://b" and env["UV_FIND_LINKS"] == "w,x"
             assert env["UV_CONSTRAINT"] == "/cap"
             assert env["UV_DEFAULT_INDEX"] == "http://d", "a variable comes before a file"

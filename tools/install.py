@@ -260,6 +260,8 @@ def run_uv(uv, venv, what, log_path):
     command = [path, "pip", "install", "--python", str(python_in(venv)), "--no-progress"]
     # As pip does: the newest of all indexes, and pins for what builds packages.
     command += ["--index-strategy", "unsafe-best-match", "--build-constraints", what[1]]
+    # Else Python warns at the first import of what it compiles, in the middle of a page.
+    command += ["--compile-bytecode"] if "-e" in what else []
     was_marked = (venv / ".unfinished").exists()
 
     def watch(output):

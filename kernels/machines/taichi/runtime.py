@@ -11,6 +11,7 @@ import inspect
 import io
 import os
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -73,7 +74,9 @@ def module() -> ModuleType:
     """
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
-    return require(name(), "kernels in Taichi")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # its own, where Python compiles it first
+        return require(name(), "kernels in Taichi")
 
 
 def threads() -> int:
