@@ -109,8 +109,8 @@ def test_what_does_not_fit_is_refused():
 def test_what_a_kernel_leaves_out_is_nan():
     kernel = "__global__ void half(float* o, const float* x, float y) { *o = *x + y; }"
     launch = Launched(kernel, "half", 1, 1)
-    (out,) = launch.run([(2,)], np.float32([2]), 0.5)
-    assert out[0] == 2.5 and np.isnan(out[1])
+    (out,) = launch.run([(2,)], np.float32([2]), 1.0)
+    assert out[0] == 3 and np.isnan(out[1])
     launch = dataclasses.replace(launch, source=kernel.replace("*o", "o[2]"))
     with pytest.raises(LaunchError, match="heap-buffer-overflow in line 1 of half"):
         launch.run([(2,)], np.float32([2]), 0.5, interpret=ThreadParams("bounds"))

@@ -86,7 +86,7 @@ class Launched:
                 words.append(f"a{len(words)}.data()")
                 lines.append(f"auto {words[-1].removesuffix('.data()')} = take({argument.size});")
             else:
-                words.append(f"{argument:.9g}f" if isinstance(argument, float) else f"{argument}")
+                words.append(f"{argument.hex()}f" if isinstance(argument, float) else f"{argument}")
         lines.append(f"launch(dim3({self.blocks}), dim3({self.threads}), [&] {{")
         lines.append(f"  {self.name}({', '.join(words)});\n}});")
         with tempfile.TemporaryDirectory(prefix="kernels-launch-") as folder:
