@@ -1,4 +1,4 @@
-"""Exercises of the chapter "The same operator on every machine, and when not to write a kernel"."""
+"""Exercises of the chapter "When to write a kernel"."""
 
 import jax
 import jax.numpy as jnp
