@@ -11,6 +11,7 @@ from pallas_samples import shape
 
 from kernels import tpu
 from kernels.figures.schema import LATE
+from kernels.machines import hlo
 from kernels.machines.compat.libtpu import Bundle, Dump
 from kernels.machines.hlo import Array
 from kernels.machines.tpu.diagnose import TpuCompileError
@@ -180,6 +181,27 @@ def test_what_is_not_touched_of_an_array_does_not_count(between, share):
     scalar = 512  # an index takes a tile
     assert found["f"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
     assert found["g"].hbm_bytes == pytest.approx(SIZE * (share + 1 / 128), abs=2 * scalar)
+
+
+def test_what_runs_beside_the_core_counts_once(monkeypatch):
+    """A copy that XLA gives to the SparseCore: its start and its end charged nothing of their own,
+    what they call does; each of them alone would take the arrays that it names for moved."""
+    tiled, begun = LARGE.replace("(8", "(16"), 'async_execution_thread="sparsecore"'
+    ends = lambda call: (
+        f"%s = (({LARGE}), {tiled}, u32[]{{:S(8)}}) call-start(%p), {begun}, to_apply=%{call}",
+        f"ROOT %d = {tiled} call-done(%s)",
+    )
+    body = [
+        *fused("inner", f"%p = {LARGE} parameter(0)", f"ROOT %c = {tiled} copy(%p)"),
+        *fused("outer", f"%p = {LARGE} parameter(0)", *ends("inner")),
+        *entry(f"%p = {LARGE} parameter(0)", *ends("outer")),
+    ]
+    moved = lambda: [(op.name, op.hbm_bytes) for op in costs(body, "v7x").values()]
+    assert moved() == [("c", 2 * SIZE)]
+    monkeypatch.setattr(hlo, "_BEGUN", set())
+    assert ("d", 3 * SIZE) in moved()
+    monkeypatch.setattr(hlo, "_CONTROL", hlo._CONTROL - {"call-start"})
+    assert moved() == [("s", 3 * SIZE), ("d", 3 * SIZE)]
 
 
 def test_a_slice_is_fetched_in_whole_tiles():
