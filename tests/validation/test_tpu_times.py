@@ -125,6 +125,11 @@ def test_the_estimator_is_another_where_its_code_is_and_not_where_its_words_are(
     words = source.replace("Twice.", "Two times x.").replace("two", "as said")
     assert schema.code(words) == schema.code(source)
     assert schema.code(source.replace("2 * x", "3 * x")) != schema.code(source)
+    # Nor is it another where a newer Python knows more of a function, such as its type parameters.
+    assert schema.code("def f(): pass") == (
+        "('Module', {'body': [('FunctionDef', {'name': 'f', 'args': ('arguments', {}), "
+        "'body': [('Pass', {})]})]})"
+    )
 
 
 def test_a_caution_is_of_rows_that_there_are():
