@@ -207,8 +207,7 @@ class Key(Problem):
 
     def record(self, **known: Any) -> Record:
         """A record of this key, of today unless a date is given."""
-        today = datetime.date.today().isoformat()
-        return Record(**{**_some(self, Key), "date": today, **known})
+        return Record(**_some(self, Key) | {"date": f"{datetime.date.today()}"} | known)
 
     def estimated(self, estimate: Any, workload: str = "", software: str = "") -> Record:
         """The record of a kernels.tpu.Estimate or kernels.neuron.NeuronEstimate, of today; ms."""
@@ -222,9 +221,7 @@ class Key(Problem):
         )
 
 
-KEY_COLUMNS = (
-    *("operator", "implementation", "sizes", "dtype", "options", "tuning", "pass", "chip"),
-)
+KEY_COLUMNS = ("operator", "implementation", "sizes", "dtype", "options", "tuning", "pass", "chip")
 FIELDS = {"pass": "pass_"}  # a column whose name Python keeps for itself
 # What a cell stands for, by the type of its field.
 _READ: dict[str, Callable[[str], Any]] = {
@@ -440,10 +437,8 @@ def code(source: str) -> str:
 
 
 def _syntax(node: Any) -> Any:
-    if isinstance(node, list):
-        return [_syntax(part) for part in node]
     if not isinstance(node, ast.AST):
-        return node
+        return [*map(_syntax, node)] if isinstance(node, list) else node
     parts = dict(ast.iter_fields(node))
     if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
         parts["body"] = node.body[1:]
