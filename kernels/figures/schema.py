@@ -207,8 +207,7 @@ class Key(Problem):
 
     def record(self, **known: Any) -> Record:
         """A record of this key, of today unless a date is given."""
-        today = datetime.date.today().isoformat()
-        return Record(**{**_some(self, Key), "date": today, **known})
+        return Record(**_some(self, Key) | {"date": f"{datetime.date.today()}"} | known)
 
     def estimated(self, estimate: Any, workload: str = "", software: str = "") -> Record:
         """The record of a kernels.tpu.Estimate or kernels.neuron.NeuronEstimate, of today; ms."""
@@ -222,9 +221,7 @@ class Key(Problem):
         )
 
 
-KEY_COLUMNS = (
-    *("operator", "implementation", "sizes", "dtype", "options", "tuning", "pass", "chip"),
-)
+KEY_COLUMNS = ("operator", "implementation", "sizes", "dtype", "options", "tuning", "pass", "chip")
 FIELDS = {"pass": "pass_"}  # a column whose name Python keeps for itself
 # What a cell stands for, by the type of its field.
 _READ: dict[str, Callable[[str], Any]] = {
@@ -406,8 +403,8 @@ def recorded_with(records: Iterable[Record]) -> str:
     return f"recorded with {'; '.join(others)}; estimated here with {installed}" if others else ""
 
 
-# What an estimate comes from: of the private names of other packages these, and of machines/tpu
-# all but what speaks of estimates, ranks them, or has another model.
+# What an estimate comes from: what reads programs, of the private names of other packages these,
+# and of machines/tpu all but what speaks of estimates, ranks them, or has another model.
 _PRIVATE = ("jax_mlir", "jax_pallas", "jax_refs", "jaxprs", "libtpu")
 _BESIDE = {"bands.py", "explain.py", "fit.py", "pipelining.py", "tuner.py"}
 _BESIDE |= {"mesh_worker.py", "simulator.py"}  # they run kernels
@@ -417,7 +414,8 @@ def sources() -> list[Path]:
     """The files whose code an estimate comes from."""
     machines = Path(__file__).parents[1] / "machines"
     own = [file for file in machines.glob("tpu/**/*.py") if file.name not in _BESIDE]
-    private = [machines / "compat" / f"{name}.py" for name in _PRIVATE]
+    names = *(f"compat/{name}" for name in _PRIVATE), "exporting", "hlo"
+    private = [machines / f"{name}.py" for name in names]
     tables = machines.glob("tpu/*.csv")
     return sorted([*own, *machines.glob("pallas/*.py"), *private, *tables])
 
@@ -434,12 +432,19 @@ def model(*programs: Path) -> str:
 
 
 def code(source: str) -> str:
-    """What a source does: its syntax without docstrings."""
-    tree = ast.parse(source)
-    for node in ast.walk(tree):
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
+    """What a source does: its syntax without docstrings, the same to every Python."""
+    return repr(_syntax(ast.parse(source)))
+
+
+def _syntax(node: Any) -> Any:
+    if not isinstance(node, ast.AST):
+        return [*map(_syntax, node)] if isinstance(node, list) else node
+    parts = dict(ast.iter_fields(node))
+    if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+        parts["body"] = node.body[1:]
+    # Newer versions of Python know more parts of a node, which are empty.
+    kept = {name: _syntax(part) for name, part in parts.items() if part not in ([], None)}
+    return type(node).__name__, kept
 
 
 def estimator(*programs: Path) -> str:

@@ -263,7 +263,8 @@ FREE = {
 }
 # What a fusion that only moves data is made of.
 MOVING = FREE | {"copy", "transpose", "reshape", "broadcast", "convert", "copy-start", "copy-done"}
-_CONTROL = {"while", "conditional", "call", "async-start"}
+_CONTROL = {"while", "conditional", "call", "call-start", "async-start"}
+_BEGUN = {"call-update", "call-done", "async-update", "async-done"}  # its start has counted all
 
 
 @dataclass(frozen=True)
@@ -316,7 +317,7 @@ class Module:
             elif step.opcode in _CONTROL:
                 for called in step.called:
                     yield from self._run(called, times, counted)
-            elif step.opcode not in FREE:
+            elif step.opcode not in FREE | _BEGUN:
                 yield replace(step, times=times, counted=counted)
 
     def trips(self, loop: HloInstruction) -> int | None:

@@ -1,6 +1,7 @@
 """Rows are estimated once, kept at once, and a stopped run goes on; the stored ones are true."""
 
 import dataclasses
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -125,6 +126,8 @@ def test_the_estimator_is_another_where_its_code_is_and_not_where_its_words_are(
     words = source.replace("Twice.", "Two times x.").replace("two", "as said")
     assert schema.code(words) == schema.code(source)
     assert schema.code(source.replace("2 * x", "3 * x")) != schema.code(source)
+    # Newer Pythons know more parts of a function, empty in this one.
+    assert not re.search(r"\[\]|None", schema.code(source))
 
 
 def test_a_caution_is_of_rows_that_there_are():

@@ -11,6 +11,7 @@ from pallas_samples import shape
 
 from kernels import tpu
 from kernels.figures.schema import LATE
+from kernels.machines import hlo
 from kernels.machines.compat.libtpu import Bundle, Dump
 from kernels.machines.hlo import Array
 from kernels.machines.tpu.diagnose import TpuCompileError
@@ -180,6 +181,22 @@ def test_what_is_not_touched_of_an_array_does_not_count(between, share):
     scalar = 512  # an index takes a tile
     assert found["f"].hbm_bytes == pytest.approx(2 * SIZE / 128, abs=2 * scalar)
     assert found["g"].hbm_bytes == pytest.approx(SIZE * (share + 1 / 128), abs=2 * scalar)
+
+
+def test_what_runs_beside_the_core_counts_once(monkeypatch):
+    """Of a copy that XLA gives to the SparseCore, the start and the end move nothing themselves."""
+    tiled, core = (
+        LARGE.replace("(8", "(16"),
+        'async_execution_thread="sparsecore", to_apply=%copies',
+    )
+    start = f"%s = (({LARGE}), {tiled}, u32[]{{:S(8)}}) call-start(%p), {core}"
+    parameter = f"%p = {LARGE} parameter(0)"
+    copies = fused("copies", parameter, f"ROOT %c = {tiled} copy(%p)")
+    body = [*copies, *entry(parameter, start, f"ROOT %d = {tiled} call-done(%s)")]
+    moved = lambda: [(op.name, op.hbm_bytes) for op in costs(body, "v7x").values()]
+    assert moved() == [("c", 2 * SIZE)]
+    monkeypatch.setattr(hlo, "_BEGUN", set())
+    assert moved() == [("c", 2 * SIZE), ("d", 3 * SIZE)]
 
 
 def test_a_slice_is_fetched_in_whole_tiles():

@@ -342,7 +342,7 @@ class Cost:
 
     def _xla_op(self, instruction: HloInstruction) -> OpEstimate:
         module = self.module
-        if instruction.opcode.startswith(("copy-", "slice-")) or instruction.opcode == "async-done":
+        if instruction.opcode.startswith(("copy-", "slice-")):
             return self._prefetch(instruction)
         if instruction.allocates:
             return _operation(instruction, kind="buffer", method="none", bound=COMPUTE)
