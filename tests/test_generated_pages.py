@@ -121,7 +121,8 @@ def test_what_prove_catches_spares_and_misses_is_counted(book):
 
 def test_a_layer_s_bars_and_rows_are_of_its_records(book):
     store.RESULTS.mkdir()
-    shutil.copy(ROOT / "results" / decoder_layer.FILE, store.RESULTS)
+    for file in (decoder_layer.FILE, "estimated.csv"):
+        shutil.copy(ROOT / "results" / file, store.RESULTS)
     layers = decoder_layer.recorded()
     drawn = book("decoder-layer", "picture")[0].svg
     assert len(drawn.select("rect")) == (len(layers) + 1) * len(decoder_layer.STAGES)
@@ -132,6 +133,9 @@ def test_a_layer_s_bars_and_rows_are_of_its_records(book):
     assert whole[1:] == [time.removesuffix(" ms") for time in times] + verdicts
     free = cells_of(book("decoder-layer", "worth")[0], "feed-forward")[-1]
     assert free == f"{decoder_layer.gain(layers['mixed'], 'feed-forward', 1e9) - 1:.1%}"
+    decoded = decoder_layer.recorded("v6e", "decode")["package"]
+    gained = cells_of(book("decoder-layer", "decode")[0], "v6e, int4")[-1]
+    assert gained == f"{decoder_layer.narrow_gain(decoded, 'int4')[2]:.2f}"
 
 
 def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(book):

@@ -188,7 +188,7 @@ def vit_step_(
 def decoder_layer_(
     forms: Annotated[list[str] | None, typer.Argument(help=", ".join(decoder_layer.FORMS))] = None,
     chip: str = "v5e",
-    pass_: Annotated[str, typer.Option("--pass", help="forward or gradient.")] = "forward",
+    pass_: Annotated[str, typer.Option("--pass", help="forward, gradient or decode.")] = "forward",
 ) -> None:
     """Estimate a decoder layer in each of its forms, in results/decoder_layer.csv."""
     with reported():
