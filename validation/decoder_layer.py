@@ -100,7 +100,7 @@ def decode_step(x: Any, weights: Weights, table: Any, form: Form, cache: Any, ho
     paged_attention's implementation.
     """
     k_pages, v_pages, lengths, page_table = cache
-    pages = []
+    pages: list[Any] = []
 
     def attend(q, k, v):
         pages[:] = update_pages(k_pages, v_pages, k[:, 0], v[:, 0], lengths, page_table)

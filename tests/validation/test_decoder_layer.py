@@ -124,11 +124,8 @@ def test_a_wrong_layer_is_found(fault):
     assert next(wrong("float32", layer), "").startswith(f"{where}: ")
 
 
-DECODING = {  # what is wrong → how many tokens off each length is, and the table's pages
-    "": (0, 0),
-    "a token overwritten": (-1, 0),
-    "another's page": (0, 1),
-}
+# What is wrong → how many tokens each length is off, and how many rows the table.
+DECODING = {"": (0, 0), "a token overwritten": (-1, 0), "another's pages": (0, 1)}
 
 
 @pytest.mark.parametrize("fault", DECODING)
@@ -136,7 +133,6 @@ DECODING = {  # what is wrong → how many tokens off each length is, and the ta
 @pytest.mark.parametrize("form", FORMS)
 def test_a_token_decoded_from_pages_is_the_last_of_its_sequence(form, dtype, fault):
     (x, w, table, _), tokens, page = problem(dtype), np.array([TOKENS, 33]), 8
-    off, by = DECODING[fault]
     exact, plain = (results[0] for results in expected(dtype))
     qkv = dl.xla_product(dl.xla_norm(x, w.attention_norm), w.qkv)
     _, k, v = dl.split_heads(qkv, len(w.output), SMALL.head_dim)
@@ -149,9 +145,9 @@ def test_a_token_decoded_from_pages_is_the_last_of_its_sequence(form, dtype, fau
                 pages[:, order[s, t // page], t % page] = a[s, t]
         return jnp.asarray(pages)
 
-    lengths = jnp.asarray(tokens - 1 + off, jnp.int32)
-    cache = paged(dl.rotated(k, table)), paged(v), lengths, jnp.roll(order, by, axis=0)
+    off, by = DECODING[fault]
     last = np.arange(2), tokens - 1
+    cache = paged(dl.rotated(k, table)), paged(v), jnp.int32(last[1] + off), np.roll(order, by, 0)
     y, *_ = dl.program(form, "decode")(x[last][:, None], table, *cache, *w)
     scale = np.full((2, SMALL.d), (exact**2).mean() ** 0.5)
     verdict = budget.compare(np.asarray(y[:, 0]), exact[last], plain[last], scale)
