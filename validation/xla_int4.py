@@ -37,8 +37,10 @@ def record(chips: Iterable[str], workload: str = "decode_int4") -> list[Record]:
     problem = OPERATORS["quantized_matmul"].workloads[workload]
     m, k, n, groups = (problem.sizes[name] for name in ("m", "k", "n", "groups"))
     array = jax.ShapeDtypeStruct
-    shapes = array((m, k), problem.dtype), array((k, n), jnp.int4)
-    shapes += array((groups, n), jnp.float32), array((n,), jnp.float32)
+    shapes = (
+        *(array((m, k), problem.dtype), array((k, n), jnp.int4)),
+        *(array((groups, n), jnp.float32), array((n,), jnp.float32)),
+    )
     records = []
     for chip in chips:
         key = Key.of("quantized_matmul", NAME, problem, chip)
