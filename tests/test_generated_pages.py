@@ -28,15 +28,8 @@ from validation.trn1_kernels import KERNELS
 
 ROOT = Path(__file__).resolve().parent.parent
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
-ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(
-    workload=CUBE.name,
-    kind="estimated",
-    value=6.0,
-    bound="compute",
-    method="how",
-    versions="jax 1",
-    date="2026-01-01",
-)
+ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(workload=CUBE.name, kind="estimated",
+    value=6.0, bound="compute", method="how", versions="jax 1", date="2026-01-01")  # fmt: skip
 
 
 @pytest.fixture
@@ -55,11 +48,7 @@ def book(tmp_path, monkeypatch):
             page.write_text(text)
         read = []
         app = Sphinx(
-            source,
-            None,
-            tmp_path / "html",
-            tmp_path / "doctrees",
-            "html",
+            *(source, None, tmp_path / "html", tmp_path / "doctrees", "html"),
             confoverrides={
                 "extensions": ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "generated"],
                 "nb_execution_mode": "off",
@@ -121,7 +110,8 @@ def test_what_prove_catches_spares_and_misses_is_counted(book):
 
 def test_a_layer_s_bars_and_rows_are_of_its_records(book):
     store.RESULTS.mkdir()
-    shutil.copy(ROOT / "results" / decoder_layer.FILE, store.RESULTS)
+    for file in (decoder_layer.FILE, "estimated.csv"):
+        shutil.copy(ROOT / "results" / file, store.RESULTS)
     layers = decoder_layer.recorded()
     drawn = book("decoder-layer", "picture")[0].svg
     assert len(drawn.select("rect")) == (len(layers) + 1) * len(decoder_layer.STAGES)
@@ -132,6 +122,9 @@ def test_a_layer_s_bars_and_rows_are_of_its_records(book):
     assert whole[1:] == [time.removesuffix(" ms") for time in times] + verdicts
     free = cells_of(book("decoder-layer", "worth")[0], "feed-forward")[-1]
     assert free == f"{decoder_layer.gain(layers['mixed'], 'feed-forward', 1e9) - 1:.1%}"
+    decoded = decoder_layer.recorded("v6e", "decode")["package"]
+    gained = cells_of(book("decoder-layer", "decode")[0], "v6e, int4")[-1]
+    assert gained == f"{decoder_layer.narrow_gain(decoded, 'int4')[2]:.2f}"
 
 
 def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(book):

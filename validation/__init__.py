@@ -24,4 +24,5 @@ __all__ = [
     "trn1_units",
     "tunings",
     "vit_step",
+    "xla_int4",
 ]

@@ -1,5 +1,5 @@
-"""python -m validation COMMAND: tpu, tuner, trn1, vit-step, decoder-layer, nms-rounds, rates,
-gpu-rates or judged.
+"""python -m validation COMMAND: tpu, tuner, trn1, vit-step, decoder-layer, nms-rounds,
+xla-int4, rates, gpu-rates or judged.
 
 Runs what proves the estimators, and keeps what comes out in results/. Exit codes: 0 it ran, 1 a
 compiler refused, 2 the command line was wrong, or a package is missing.
@@ -27,6 +27,7 @@ from validation import (
     trn1_units,
     tunings,
     vit_step,
+    xla_int4,
 )
 from validation import judged as judged_
 
@@ -188,7 +189,7 @@ def vit_step_(
 def decoder_layer_(
     forms: Annotated[list[str] | None, typer.Argument(help=", ".join(decoder_layer.FORMS))] = None,
     chip: str = "v5e",
-    pass_: Annotated[str, typer.Option("--pass", help="forward or gradient.")] = "forward",
+    pass_: Annotated[str, typer.Option("--pass", help="forward, gradient or decode.")] = "forward",
 ) -> None:
     """Estimate a decoder layer in each of its forms, in results/decoder_layer.csv."""
     with reported():
@@ -217,6 +218,14 @@ def nms_rounds_(
             name = f"{estimate.implementation} {estimate.workload.name} {estimate.chip}"
             times = f"{1e6 * estimate.seconds:.4g} µs, at worst {1e6 * estimate.worst:.4g} µs"
             console.print(f"{name}: {times}, {estimate.rounds} rounds{late}", highlight=False)
+
+
+@app.command("xla-int4")
+def xla_int4_(chip: Chips = None) -> None:
+    """Estimate a product with weights that XLA packs as int4, in results/estimated.csv."""
+    with reported():
+        for kept in xla_int4.record(chip or ("v5e", "v6e")):
+            console.print(f"{kept.chip}: {1e3 * kept.value:.4g} µs", highlight=False)
 
 
 @app.command()

@@ -2,7 +2,8 @@
 
     python -m validation decoder-layer [FORM …] [--chip v5e] [--pass forward]
 
-estimates it part by part and keeps the figures in results/decoder_layer.csv. The sizes are those of
+estimates it part by part and keeps the figures in results/decoder_layer.csv: over a sequence, with
+its gradients, or over one new token of each of several sequences. The sizes are those of
 SmolLM3-3B, as its published configuration has them. Nothing here is measured.
 """
 
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from kernels.attention import attention
 from kernels.figures.schema import Key, Named
@@ -24,12 +26,15 @@ from kernels.machines import checks
 from kernels.machines.tpu.estimate.bands import ahead, ratio_band
 from kernels.matmul import matmul
 from kernels.norm import rms_norm
+from kernels.paged_attention import paged_attention, update_pages
 from validation.in_parts import ProgramInParts, part_records
 
 __all__ = ["FORMS", "PARTS", "SMOLLM3", "STAGES", "Form", "LayerSizes", "Weights"]
-__all__ += ["best_of_xla", "estimate_forms", "gain", "layer", "moved", "recorded", "rotary_table"]
-__all__ += ["spent", "verdict"]
+__all__ += ["best_of_xla", "decode_step", "estimate_forms", "gain", "layer", "moved", "recorded"]
+__all__ += ["narrow_gain", "rotary_table", "spent", "verdict"]
 FILE, WORKLOAD, TOKENS = "decoder_layer.csv", "a layer of SmolLM3-3B", 4096
+# Of decoding: how many sequences, how many tokens of each with the new one, and those of a page.
+SEQUENCES, CACHED, PAGE = 32, 1024, 16
 TIMEOUT = 1800.0  # seconds for one compilation
 EPS = 1e-6  # of the norms
 COPIES = "copies"  # what belongs to no part: arguments on their way, and other layouts of them
@@ -86,6 +91,25 @@ def layer(x: Any, weights: Weights, table: Any, form: Form) -> Any:
         h = form.product(h, w.gate, activation=jax.nn.silu) * form.product(h, w.up)
     with scope("down"):
         return x + form.product(h, w.down)
+
+
+def decode_step(x: Any, weights: Weights, table: Any, form: Form, cache: Any, how: str) -> Any:
+    """One new token of each sequence: [S, 1, d] → [S, 1, d], and the pages with its key and value.
+
+    cache: k_pages, v_pages, lengths and page_table, as update_pages takes them. how:
+    paged_attention's implementation.
+    """
+    k_pages, v_pages, lengths, page_table = cache
+    pages: list[Any] = []
+
+    def attend(q, k, v):
+        pages[:] = update_pages(k_pages, v_pages, k[:, 0], v[:, 0], lengths, page_table)
+        o = paged_attention(q[:, 0], *pages, lengths + 1, page_table, implementation=how)
+        return o[:, None]
+
+    with jax.named_scope("rotary"):
+        table = table[:, lengths][:, :, None]  # each sequence at its own place
+    return layer(x, weights, table, form._replace(attend=attend)), *pages
 
 
 def split_heads(qkv: Any, width: int, d: int) -> list[Any]:
@@ -147,6 +171,7 @@ FORMS = {
     "package": Form(package_norm, package_product, package_attend),
     "mixed": Form(xla_norm, xla_product, package_attend),
 }
+PAGED = dict(zip(FORMS, ("xla", "xla_in_turn", "pallas", "pallas"), strict=True))
 
 
 @dataclass(frozen=True)
@@ -180,13 +205,14 @@ def program(form: str, pass_: str = "forward") -> Callable[..., Any]:
 
     Args:
         form: of FORMS.
-        pass_: "forward", or "gradient": of x and of all weights, forward pass included.
+        pass_: "forward"; "gradient", of x and of all weights, forward pass included; or "decode",
+            which takes a cache behind the table and writes into its pages.
 
     Raises:
         ValueError: for another form or pass.
     """
     checks.one_of("form", form, FORMS)
-    checks.one_of("pass", pass_, ("forward", "gradient"))
+    checks.one_of("pass", pass_, ("forward", "gradient", "decode"))
 
     def forward(x, table, *weights):
         return layer(x, Weights(*weights), table, FORMS[form])
@@ -195,9 +221,13 @@ def program(form: str, pass_: str = "forward") -> Callable[..., Any]:
         *weights, back = rest
         return jax.vjp(lambda x, *weights: forward(x, table, *weights), x, *weights)[1](back)
 
-    chosen = forward if pass_ == "forward" else gradient
+    def decode(x, table, *rest):
+        cache, weights = rest[:4], Weights(*rest[4:])
+        return decode_step(x, weights, table, FORMS[form], cache, PAGED[form])
+
+    chosen = {"forward": forward, "gradient": gradient, "decode": decode}[pass_]
     chosen.__name__ = f"decoder_layer_{form}_{pass_}"
-    return chosen
+    return jax.jit(chosen, donate_argnums=(2, 3)) if pass_ == "decode" else chosen
 
 
 def estimate_forms(
@@ -206,9 +236,10 @@ def estimate_forms(
     chip: str = "v5e",
     pass_: str = "forward",
     sizes: LayerSizes = SMOLLM3,
-    tokens: int = TOKENS,
+    tokens: int = 0,
 ) -> list[ProgramInParts]:
-    """Estimate a layer for one sequence of so many tokens in each of `forms`, in their order.
+    """Estimate a layer in each of `forms`, in their order: for one sequence of so many tokens or,
+    of "decode", for one more token of SEQUENCES which then have so many.
 
     Raises:
         ValueError: as `program` does.
@@ -219,8 +250,15 @@ def estimate_forms(
     from kernels.machines.tpu.estimate import estimate_all
     from kernels.machines.tpu.export import export
 
-    x, weights, table = sizes.shapes(1, tokens)
-    shapes = (x, table, *weights, *((x,) if pass_ == "gradient" else ()))
+    decodes = pass_ == "decode"
+    tokens = tokens or (CACHED if decodes else TOKENS)
+    x, weights, table = sizes.shapes(SEQUENCES if decodes else 1, tokens)
+    if decodes:
+        x = jax.ShapeDtypeStruct((SEQUENCES, 1, sizes.d), x.dtype)
+        pages = np.arange(SEQUENCES * -(-tokens // PAGE), dtype=np.int32).reshape(SEQUENCES, -1)
+        cached = jax.ShapeDtypeStruct((sizes.groups, pages.size, PAGE, sizes.head_dim), x.dtype)
+        table = (table, cached, cached, np.full(SEQUENCES, tokens - 1, np.int32), pages)
+    shapes = (x, *jax.tree.leaves(table), *weights, *((x,) if pass_ == "gradient" else ()))
     programs = [export(program(form, pass_), *shapes, chip=chip) for form in forms]
     layers = []
     estimates = estimate_all(programs, timeout=TIMEOUT, large=True)
@@ -234,11 +272,14 @@ def estimate_forms(
 
 
 def _key(form: str, pass_: str, chip: str, sizes: LayerSizes, tokens: int) -> Key:
-    named = {"batch": 1, "tokens": tokens, "d": sizes.d, "heads": sizes.heads}
+    named = {"batch": 1, "tokens": tokens}
+    if pass_ == "decode":
+        named, pass_ = {"batch": SEQUENCES, "tokens": 1, "cached": tokens, "page": PAGE}, "forward"
+    features = {"d": sizes.d, "heads": sizes.heads, "groups": sizes.groups}
     return Key(
         operator="decoder_layer",
         implementation=form,
-        sizes=Named(named | {"groups": sizes.groups, "head_dim": sizes.head_dim, "f": sizes.f}),
+        sizes=Named(named | features | {"head_dim": sizes.head_dim, "f": sizes.f}),
         dtype="bfloat16",
         pass_=pass_,
         chip=chip,
@@ -265,7 +306,7 @@ def recorded(chip: str = "v5e", pass_: str = "forward") -> dict[str, ProgramInPa
     known = read(FILE)
     layers = {}
     for form in FORMS:
-        key = _key(form, pass_, chip, SMOLLM3, TOKENS)
+        key = _key(form, pass_, chip, SMOLLM3, CACHED if pass_ == "decode" else TOKENS)
         program = ProgramInParts.recorded(form, key, known)
         if program is None:
             checks.fail("layer", f"{form}, {pass_} on {chip}", "one that results/ has")
@@ -300,3 +341,20 @@ def gain(program: ProgramInParts, stage: str, factor: float) -> float:
     """How many times as fast the layer is when a stage is `factor` times as fast (Amdahl)."""
     share = spent(program, stage) / program.seconds
     return 1 / (1 - share + share / factor)
+
+
+def narrow_gain(program: ProgramInParts, weights: str) -> tuple[float, float, float]:
+    """What "int8" or "int4" weights would bring, worked out from records and never compiled: the
+    time of quantized_matmul for each weight of its figure stands for that of the layer's products.
+
+    Returns:
+        Seconds of the products now and then, and how many times as fast the layer would be.
+    """
+    wanted = "quantized_matmul", "pallas", f"decode_{weights}", program.key.chip
+    named = lambda r: (r.operator, r.implementation, r.workload, r.chip)
+    figure = max((r for r in read("estimated.csv") if named(r) == wanted), key=lambda r: r.date)
+    matrices = [w.shape for w in SMOLLM3.shapes(1, 1)[1] if len(w.shape) == 2]
+    share = sum(k * n for k, n in matrices) / (figure.sizes["k"] * figure.sizes["n"])
+    now = sum(program.spent(part, "kernel") for part in ("qkv", "output", "gate_up", "down"))
+    then = figure.value / 1e3 * share
+    return now, then, program.seconds / (program.seconds - now + then)

@@ -1,19 +1,23 @@
 """int8: the rounding, the sums, and the layer, which the ladder asks only for good arguments."""
 
+import contextlib
+import functools
+
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from close import assert_close
+from close import assert_close, assert_right
 
 from kernels import ladder
 from kernels.machines.pallas import calls
-from kernels.matmul import BlockSizes, matmul, quantize, quantize_weights, quantized_matmul
+from kernels.matmul import BlockSizes, matmul, quantize, quantize_weights, quantized_matmul, xla
 from kernels.matmul.operator import LONGEST
 from kernels.matmul.quantized import WEIGHTS
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.catalog import OPERATORS
+from validation import xla_int4
 
 LAYER = OPERATORS["quantized_matmul"]
 SMALL = BlockSizes(32, 128, 128)
@@ -123,11 +127,9 @@ class TestSums:
 class TestLayer:
     @pytest.mark.parametrize("implementation", ["pallas", "xla"])
     def test_rounded_once_to_the_dtype_asked_for(self, implementation):
+        asked = functools.partial(quantized_matmul, *layer(33, 70, 130))
         wide, narrow = (
-            quantized_matmul(
-                *layer(33, 70, 130), implementation=implementation, out_dtype=out_dtype
-            )
-            for out_dtype in ("float32", "bfloat16")
+            asked(implementation=implementation, out_dtype=d) for d in ("float32", "bfloat16")
         )
         assert wide.shape == narrow.shape == (33, 130) and wide.dtype == "float32"
         assert narrow.dtype == "bfloat16" and np.array_equal(narrow, wide.astype("bfloat16"))
@@ -203,13 +205,8 @@ class TestLayer:
         ],
     )
     def test_refuses_before_anything_runs(self, change, says):
-        good = {
-            "x": np.ones((4, 6), np.int8),
-            "y": np.ones((6, 3), np.int8),
-            "x_scale": np.ones(4, np.float32),
-            "y_scale": np.ones(3, np.float32),
-            "bias": np.ones(3, np.float32),
-        }
+        names = "x", "y", "x_scale", "y_scale", "bias"
+        good = dict(zip(names, layer(4, 6, 3), strict=True))
         assert quantized_matmul(**good).shape == (4, 3)
         with pytest.raises(ValueError, match=says):
             quantized_matmul(**{**good, **change})
@@ -219,12 +216,8 @@ def narrow_layer(weights, m=9, k=96, n=130, groups=3, dtype=np.float32):
     """x, stored weights, None, scales and a bias; and the weights as they were."""
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n)))
-    return (x, *quantized(w, weights, groups), rng.standard_normal(n).astype(np.float32)), w
-
-
-def quantized(w, weights, groups):
     y, scale = quantize_weights(w, weights, groups)
-    return y, None, scale
+    return (x, y, None, scale, rng.standard_normal(n).astype(np.float32)), w
 
 
 class TestNarrowWeights:
@@ -250,6 +243,16 @@ class TestNarrowWeights:
         halves = np.asarray(y, np.int8).view(np.uint8)
         assert (np.asarray(scale) == 1).all() and y.shape == (2, 2)
         assert halves.tolist() == [[0xD7, 0x29], [0x91, 0x07]]
+
+    @pytest.mark.parametrize("swapped", [False, True])
+    def test_xla_s_own_int4_gives_what_those_in_bytes_give(self, swapped):
+        x, y, _, scale, bias = arguments = LAYER.workloads.arguments(LAYER.workloads["int4"])
+        even, odd = xla.in_groups(y, 1, "int4")
+        halves = (odd, even) if swapped else (even, odd)
+        whole = jnp.stack(halves, 2).reshape(-1, y.shape[1]).astype(jnp.int4)
+        result = xla_int4.layer(x, whole, scale, bias)
+        with pytest.raises(AssertionError) if swapped else contextlib.nullcontext():
+            assert_right("quantized_matmul", result, *arguments, weights="int4")
 
     def test_more_groups_are_nearer(self):
         w = floats((256, 64))

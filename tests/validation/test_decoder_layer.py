@@ -124,6 +124,36 @@ def test_a_wrong_layer_is_found(fault):
     assert next(wrong("float32", layer), "").startswith(f"{where}: ")
 
 
+# What is wrong → how many tokens each length is off, and how many rows the table.
+DECODING = {"": (0, 0), "a token overwritten": (-1, 0), "another's pages": (0, 1)}
+
+
+@pytest.mark.parametrize("fault", DECODING)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_token_decoded_from_pages_is_the_last_of_its_sequence(form, dtype, fault):
+    (x, w, table, _), tokens, page = problem(dtype), np.array([TOKENS, 33]), 8
+    exact, plain = (results[0] for results in expected(dtype))
+    qkv = dl.xla_product(dl.xla_norm(x, w.attention_norm), w.qkv)
+    _, k, v = dl.split_heads(qkv, len(w.output), SMALL.head_dim)
+    order = np.random.default_rng(1).permutation(18).reshape(2, 9).astype(np.int32)
+
+    def paged(a):
+        pages = np.full((SMALL.groups, 18, page, SMALL.head_dim), np.nan, dtype)
+        for s, n in enumerate(tokens):  # the place of the new token stays NaN
+            for t in range(n - 1):
+                pages[:, order[s, t // page], t % page] = a[s, t]
+        return jnp.asarray(pages)
+
+    off, by = DECODING[fault]
+    last = np.arange(2), tokens - 1
+    cache = paged(dl.rotated(k, table)), paged(v), jnp.int32(last[1] + off), np.roll(order, by, 0)
+    y, *_ = dl.program(form, "decode")(x[last][:, None], table, *cache, *w)
+    scale = np.full((2, SMALL.d), (exact**2).mean() ** 0.5)
+    verdict = budget.compare(np.asarray(y[:, 0]), exact[last], plain[last], scale)
+    assert verdict.passed == (not fault), verdict.message
+
+
 def test_parts_stages_and_what_a_gain_is_worth():
     named = {
         "jit(call)/jit(layer)/attention_norm/rsqrt": "attention_norm",
@@ -161,6 +191,19 @@ def test_what_the_page_works_out_and_says():
     assert f"= {1e3 * feed_forward / rates.bf16_flops:.2f}$ ms" in page
     assert f"= {tokens}$ tokens" in page and f"= {moved / 1e6:.0f}$ MB" in page
     assert f"at least {1e3 * moved / rates.hbm_bytes_per_second:.2f} ms" in page
+    weights = 2 * sum(matrices)
+    token = dl.SEQUENCES * 2 * sizes.groups * sizes.head_dim * 2  # bytes of one more of each
+    cached, chips = dl.CACHED * token, ("v5e", "v6e")
+    least, on = (1e3 * (weights + cached) / CHIPS[c].hbm_bytes_per_second for c in chips)
+    assert f"{weights / 1e6:.0f} MB, the keys and values {cached / 1e6:.0f}:" in page
+    assert f"least {least:.2f} ms on a v5e, {on:.2f} on a v6e" in page and weights % token == 0
+    assert f"{dl.CACHED:,} tokens:" in page and f"From {weights // token:,} tokens" in page
+    decoded = [dl.recorded(chip, "decode") for chip in chips]
+    assert {dl.verdict(d, f) for d in decoded for f in ("package", "mixed")} == {"a tie"}
+    assert f"XLA at once takes {1e3 * decoded[0]['xla'].seconds:.2f}," in page
+    assert 1.1 < 1e3 * min(p.seconds for p in decoded[0].values()) / least < 1.2
+    ours = decoded[0]["package"]
+    assert all(1e3 * ours.seconds / dl.narrow_gain(ours, w)[2] < least for w in ("int8", "int4"))
     forms, on_v6e, training = dl.recorded(), dl.recorded("v6e"), dl.recorded("v5e", "gradient")
     xla, in_slices, package, mixed = forms.values()
     rest, attention, last = "feed-forward", "rotary, attention", "output"

@@ -57,10 +57,8 @@ def test_most_times_lie_inside_narrow_brackets():
 
 def test_what_misses_the_bar_is_named():
     whole = gpu_times.summary(ROWS)
-    for line in gpu_times.lines(ROWS):
-        assert (line[0] in whole) == any(
-            other[0] == line[0] and other[-1] == "missed" for other in gpu_times.lines(ROWS)
-        )
+    missed = {line[0] for line in gpu_times.lines(ROWS) if line[-1] == "missed"}
+    assert all((line[0] in whole) == (line[0] in missed) for line in gpu_times.lines(ROWS))
 
 
 def test_rows_are_read_as_they_were_written(tmp_path):
@@ -85,11 +83,8 @@ def test_a_row_that_nothing_here_ran_is_refused():
 @pytest.mark.slow
 @pytest.mark.skipif(not (toolchain.available() and available("tokamax")), reason="no tokamax")
 def test_a_stored_row_is_found_again():
-    for sort in (
-        "attention, Pallas through Triton",
-        "normalisation, XLA",
-        "attention in chunks, XLA",
-    ):
+    sorts = "attention, Pallas through Triton", "normalisation, XLA", "attention in chunks, XLA"
+    for sort in sorts:
         row = next(row for row in ROWS if row.sort == sort)
         found = gpu_programs.bracketed(row, row.published_ms, row.source)
         end = row.COLUMNS.index("versions")

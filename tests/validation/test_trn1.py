@@ -21,20 +21,13 @@ RNG = np.random.default_rng(0)
 TILED = next(program for program in KERNELS if program.version == "tiled")
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(
-            program,
-            id=program.text,
-            marks=pytest.mark.full
-            if program.version in LONG or program.operator == "adamw"
-            else pytest.mark.slow,
-        )
-        for program in KERNELS
-        if program is not TILED
-    ],
-)
+def marked(program):
+    long = program.version in LONG or program.operator == "adamw"
+    marks = pytest.mark.full if long else pytest.mark.slow
+    return pytest.param(program, id=program.text, marks=marks)
+
+
+@pytest.mark.parametrize("program", [marked(p) for p in KERNELS if p is not TILED])
 def test_the_cost_model_has_not_drifted_and_is_near_what_was_published(program):
     now, then = program.estimate().seconds * 1e3, trn1_times.estimated(program).value
     assert now == pytest.approx(then, rel=1e-5), "record: python -m validation trn1"

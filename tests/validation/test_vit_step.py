@@ -25,11 +25,6 @@ def test_records_use_the_catalog_s_names_and_the_published_problem():
     assert slowdown.key == keys["jax_flash"]
 
 
-def test_what_is_not_recorded_is_named():
-    with pytest.raises(ValueError, match=r"step is torch, depth=1 batch=128 .* on v5e; accepted"):
-        vit_step.recorded(depth=1)
-
-
 def estimate():
     """What the compiler could say of a step: attention forward and backward, and the rest."""
 
@@ -80,6 +75,8 @@ def test_what_is_saved_comes_back(tmp_path, monkeypatch):
     assert tuple(again) == ATTENTIONS
     for name, step in again.items():
         assert {*step.records} == {*steps[name].records}
+    with pytest.raises(ValueError, match=r"step is torch, depth=1 batch=128 .* on v5e; accepted"):
+        vit_step.recorded(depth=1)
 
 
 def test_without_torchax_the_message_names_it(monkeypatch):

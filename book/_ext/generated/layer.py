@@ -1,4 +1,4 @@
-"""{decoder-layer} WHAT: a decoder layer's estimated time in each form: picture, parts or worth."""
+"""{decoder-layer} WHAT: a decoder layer's estimated time: picture, parts, worth or decode."""
 
 import html
 
@@ -6,12 +6,17 @@ from docutils import nodes
 
 from kernels.figures import report, store
 from validation import decoder_layer
-from validation.decoder_layer import FORMS, STAGES
+from validation.decoder_layer import FORMS, STAGES, moved
 
 from .parts import DASH, Generated, fill, table, text
 
 VIEWS = ("v5e", "forward"), ("v6e", "forward"), ("v5e", "gradient")
-PASSES = {"forward": "forward", "gradient": "forward and backward"}
+DECODE = ("v5e", "decode"), ("v6e", "decode")
+PASSES = {
+    "forward": "forward",
+    "gradient": "forward and backward",
+    "decode": "one token of each sequence",
+}
 SAID = {
     "xla": "XLA, at once",
     "xla_sliced": "XLA, in slices",
@@ -28,7 +33,9 @@ class DecoderLayer(Generated):
 
     def run(self):
         self.depend(store.RESULTS / decoder_layer.FILE, store.RESULTS / "validation.csv")
-        layers = {view: decoder_layer.recorded(*view) for view in VIEWS}
+        self.depend(store.RESULTS / "estimated.csv")
+        views = DECODE if self.arguments[0] == "decode" else VIEWS
+        layers = {view: decoder_layer.recorded(*view) for view in views}
         return [*getattr(self, self.arguments[0])(layers)]
 
     def picture(self, layers):
@@ -42,8 +49,8 @@ class DecoderLayer(Generated):
                 if max(times) < 0.005:
                     continue
                 verdicts = [
-                    DASH
-                    if stage == decoder_layer.COPIES
+                    DASH  # what XLA fetches ahead in decoding hides behind another stage
+                    if stage == decoder_layer.COPIES or (stage and pass_ == "decode")
                     else decoder_layer.verdict(forms, f, stage)
                     for f in ("package", "mixed")
                 ]
@@ -53,22 +60,36 @@ class DecoderLayer(Generated):
             yield text(fill(nodes.strong(), chip), f", {PASSES[pass_]}, ms")
             titles = *SAID.values(), "package is", "mixed is"
             yield table(("", *titles), lines, "figures")
+            whole = pass_ == "decode"
             traffic = (
-                f"{SAID[form]} {decoder_layer.moved(program, 'feed-forward') / 1e9:.2f} GB"
-                for form, program in forms.items()
+                f"{SAID[form]} {(p.hbm_bytes if whole else moved(p, 'feed-forward')) / 1e9:.2f} GB"
+                for form, p in forms.items()
             )
-            yield text(f"Between HBM and the chip the feed-forward moves: {', '.join(traffic)}.")
+            mover = "layer" if whole else "feed-forward"
+            yield text(f"Between HBM and the chip the {mover} moves: {', '.join(traffic)}.")
 
-    def worth(self, layers):
-        mixed = layers[VIEWS[0]]["mixed"]
+    def decode(self, layers):
+        yield from self.parts(layers)
+        yield from self.worth(layers, "package")
         lines = []
+        for (chip, _), forms in layers.items():
+            for weights in ("int8", "int4"):
+                now, then, times = decoder_layer.narrow_gain(forms["package"], weights)
+                shown = (report.digits(1e3 * seconds) for seconds in (now, then))
+                lines.append((f"{chip}, {weights}", *shown, f"{times:.2f}"))
+        titles = "of the package's layer", "products, ms", "with narrow weights", "times as fast"
+        yield table(titles, lines, "figures")
+
+    def worth(self, layers, form="mixed"):
+        (chip, _), forms = next(iter(layers.items()))
+        program, lines = forms[form], []
         for stage in STAGES:
-            share = decoder_layer.spent(mixed, stage) / mixed.seconds
+            share = decoder_layer.spent(program, stage) / program.seconds
             if share < 0.005:
                 continue
-            gains = (decoder_layer.gain(mixed, stage, factor) - 1 for factor in (1.1, 2, 1e9))
+            gains = (decoder_layer.gain(program, stage, factor) - 1 for factor in (1.1, 2, 1e9))
             lines.append((stage, report.percent(share), *(f"{g:.1%}" for g in gains)))
-        titles = "of the mixed layer, v5e", "share", "10 % faster", "twice as fast", "free"
+        titles = f"of the {form} layer, {chip}", "share", "10 % faster", "twice as fast", "free"
         yield table(titles, lines, "figures")
 
 
