@@ -4,11 +4,14 @@ attend(q, sequence, first, seen): [tiles, rows, H, D] and int32 [tiles] three ti
 a tile sees the first min(first + i + 1, seen) tokens of its sequence; zeros where seen is 0.
 
 A sequence of one new token is a tile of one row. Those of more go by in larger tiles, which XLA
-gathers from q, and whose results it gathers back. That moves q and the result once more, and in
-return no tile writes a row of another sequence.
+cuts from q. Their results are laid over each other in order, so what a tile has behind the end of
+its sequence is overwritten by the next one. That moves q and the result once more, and in return no
+program has to know of two sequences.
 """
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 
 QUERIES, LEAST, MOST = 512, 8, 128  # that meet a head of the keys at a time; rows of a tile
 
@@ -21,32 +24,32 @@ def decode(attend, q, lengths):
 
 def ragged(attend, q, lengths, starts, group):
     """[T, H, D], [S], [S + 1] → [T, H, D]; `group` heads of queries share one of the keys."""
-    rows, new = jnp.arange(len(q), dtype=jnp.int32), jnp.diff(starts)
+    new = jnp.diff(starts)
     first = lengths - new  # the position of a sequence's first new token
     at = jnp.where(new == 1, starts[:-1], len(q))
-    alone = jnp.where(new == 1, lengths, 0)
-    o = decode(attend, q.at[at].get(mode="clip"), alone)
+    o = decode(attend, q.at[at].get(mode="clip"), jnp.where(new == 1, lengths, 0))
     tile = _tile(len(q), len(lengths), group)
     most = min(len(lengths), len(q) // 2)  # sequences of more than one
-    number = most + (len(q) - most) // tile
     if not most:
         return jnp.zeros_like(q).at[at].set(o, mode="drop")
     long = jnp.where(new > 1, new, 0)
     ends = jnp.cumsum(-(-long // tile), dtype=jnp.int32)  # of each sequence's tiles
-    begins = jnp.append(jnp.int32(0), ends)
 
-    tiles = jnp.arange(number, dtype=jnp.int32)
-    sequence = _owner(ends, tiles)
-    row = (tiles - begins[sequence]) * tile  # of the sequence, the tile's first
-    in_use = jnp.clip(long[sequence] - row, 0, tile) * (tiles < ends[-1])
+    tiles = jnp.arange(most + (len(q) - most) // tile, dtype=jnp.int32)
+    before = (ends[None] <= tiles[:, None]).sum(1, dtype=jnp.int32)  # sequences
+    sequence = jnp.minimum(before, len(ends) - 1)
+    row = (tiles - jnp.append(0, ends)[sequence]) * tile  # of the sequence, the tile's first
+    in_use = jnp.where(tiles < ends[-1], jnp.minimum(long[sequence] - row, tile), 0)
     seen = jnp.where(in_use > 0, first[sequence] + row + in_use, 0)
-    places = (starts[sequence] + row)[:, None] + jnp.arange(tile)
-    of_tiles = attend(q.at[places].get(mode="clip"), sequence, first[sequence] + row, seen)
+    place = jnp.where(in_use > 0, starts[sequence] + row, len(q))
+    padded = jnp.pad(q, ((0, tile), (0, 0), (0, 0)))
+    cut = jax.vmap(lambda place: lax.dynamic_slice_in_dim(padded, place, tile))(place)
+    of_tiles = attend(cut, sequence, first[sequence] + row, seen)
 
-    owner = _owner(starts[1:], rows)
-    place = begins[owner] * tile + rows - starts[owner]
-    back = of_tiles.reshape(number * tile, *q.shape[1:]).at[place].get(mode="clip")
-    return jnp.where((rows < starts[-1])[:, None, None], back, 0).at[at].set(o, mode="drop")
+    lay = lambda rows, of_tile: (lax.dynamic_update_slice_in_dim(rows, *of_tile, 0), None)
+    rows = lax.scan(lay, jnp.zeros_like(padded), (of_tiles, place))[0][: len(q)]
+    is_owned = (jnp.arange(len(q)) < starts[-1])[:, None, None]
+    return jnp.where(is_owned, rows, 0).at[at].set(o, mode="drop")
 
 
 def _tile(rows, sequences, group):
@@ -56,8 +59,3 @@ def _tile(rows, sequences, group):
     while tile * 2 <= most and tile < rows // sequences:
         tile *= 2
     return tile
-
-
-def _owner(ends, places):
-    """Of each place the first sequence that ends behind it; the last one for places behind all."""
-    return jnp.minimum((ends[None] <= places[:, None]).sum(1, dtype=jnp.int32), len(ends) - 1)
