@@ -112,7 +112,8 @@ def ragged_paged_attention(
     checks.array("query_starts", query_starts, rank=1, dtypes=("int32",))
     checks.array("lengths", lengths, rank=1, dtypes=("int32",))
     checks.same("query_starts.shape[0] - 1", query_starts.shape[0] - 1, "lengths", len(lengths))
-    options, new = _options(q, k_pages, scale, block), 0
+    options = _options(q, k_pages, scale, block)
+    least: Any = 0
     starts = checks.known(query_starts)
     if starts is not None:
         before = np.append(0, starts[:-1])
@@ -121,8 +122,8 @@ def ragged_paged_attention(
         if wrong.size:
             accepted = f"{before[wrong[0]]} to {last[wrong[0]]}, the rows of q that are left"
             checks.fail(f"query_starts[{wrong[0]}]", starts[wrong[0]], accepted)
-        new = np.diff(starts)
-    _check_pages(k_pages, v_pages, lengths, page_table, least=new)
+        least = np.diff(starts)
+    _check_pages(k_pages, v_pages, lengths, page_table, least=least)
     arrays = q, k_pages, v_pages, lengths, page_table, query_starts
     return chosen(*arrays, interpret=interpret, **options)
 
