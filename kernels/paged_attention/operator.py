@@ -1,6 +1,7 @@
 """Attention over pages, and the update of the pages.
 
 paged_attention(q, k_pages, v_pages, lengths, page_table): [S, H, D], [Hkv, P, page, D] → [S, H, D]
+ragged_paged_attention(…, query_starts): [T, H, D], [Hkv, P, page, D] → [T, H, D]
 """
 
 import math
@@ -62,9 +63,76 @@ def paged_attention(
     """
     chosen = PAGED_ATTENTION[implementation]
     _check_pages(k_pages, v_pages, lengths, page_table)
+    options = _options(q, k_pages, scale, block)
+    checks.same("lengths.shape", tuple(lengths.shape), "q", tuple(q.shape[:1]))
+    return chosen(q, k_pages, v_pages, lengths, page_table, interpret=interpret, **options)
+
+
+def ragged_paged_attention(
+    q: Any,
+    k_pages: Any,
+    v_pages: Any,
+    lengths: Any,
+    page_table: Any,
+    query_starts: Any,
+    *,
+    scale: float | None = None,
+    implementation: str = "pallas",
+    block: int | None = None,
+    interpret: Any = None,
+) -> Any:
+    """Attention of the new tokens of all sequences to their pages: prefill and decode in one call.
+
+    The rows query_starts[s] to query_starts[s + 1] of q are the last tokens of sequence s: none,
+    one (decode), or many (a prompt, or a chunk of one). Each sees itself and the tokens before it,
+    so the last one is token lengths[s] - 1. Their keys and values are in the pages already.
+
+    Args:
+        q: [T, H, D], float32 or bfloat16, sequence after sequence. No dimension may be zero.
+        k_pages, v_pages, page_table: as of paged_attention.
+        lengths: int32 [S], tokens of each sequence, its new ones included, from as many as those to
+            as many as its row of the table has room for.
+        query_starts: int32 [S + 1], from 0, never falling, up to T.
+        scale, block, interpret: as of paged_attention.
+        implementation: "xla" (a tile of rows after another, over the whole row of the table),
+            "pallas" (the kernel of paged_attention; one call for sequences of one new token, one
+            for those of more, in tiles that XLA gathers from q).
+
+    Returns:
+        [T, H, D] in q's dtype, zeros behind query_starts[S]; sums are float32. No gradients.
+
+    Raises:
+        ValueError: as paged_attention; and, where its value is known, for the first start that is
+            out of range.
+
+    Source:
+        As of paged_attention; many rows at a time as the ragged_paged_attention that JAX ships.
+    """
+    chosen = RAGGED_PAGED_ATTENTION[implementation]
+    checks.array("query_starts", query_starts, rank=1, dtypes=("int32",))
+    checks.array("lengths", lengths, rank=1, dtypes=("int32",))
+    checks.same("query_starts.shape[0] - 1", query_starts.shape[0] - 1, "lengths", len(lengths))
+    options = _options(q, k_pages, scale, block)
+    least: Any = 0
+    starts = checks.known(query_starts)
+    if starts is not None:
+        before = np.append(0, starts[:-1])
+        last = np.append(0, np.full(len(starts) - 1, q.shape[0]))  # the first one is 0
+        wrong = np.flatnonzero((starts < before) | (starts > last))
+        if wrong.size:
+            accepted = f"{before[wrong[0]]} to {last[wrong[0]]}, the rows of q that are left"
+            checks.fail(f"query_starts[{wrong[0]}]", starts[wrong[0]], accepted)
+        least = np.diff(starts)
+    _check_pages(k_pages, v_pages, lengths, page_table, least=least)
+    arrays = q, k_pages, v_pages, lengths, page_table, query_starts
+    return chosen(*arrays, interpret=interpret, **options)
+
+
+def _options(q: Any, k_pages: Any, scale: float | None, block: int | None) -> dict[str, Any]:
+    """The scale and the block, after q and they are found to fit the pages."""
+    checks.array("k_pages", k_pages, rank=4, dtypes=DTYPES)
     checks.array("q", q, rank=3, dtypes=DTYPES)
     checks.same("k_pages.dtype", str(k_pages.dtype), "q", str(q.dtype))
-    checks.same("lengths.shape", tuple(lengths.shape), "q", tuple(q.shape[:1]))
     checks.same("k_pages.shape[3] (head_dim)", k_pages.shape[3], "q", q.shape[2])
     if q.shape[1] % k_pages.shape[0]:
         accepted = f"a multiple of the {k_pages.shape[0]} heads of k_pages"
@@ -75,8 +143,7 @@ def paged_attention(
         scale = q.shape[2] ** -0.5
     elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
         checks.fail("scale", repr(scale), "None or a finite number")
-    options = {"scale": float(scale), "block": block, "interpret": interpret}
-    return chosen(q, k_pages, v_pages, lengths, page_table, **options)
+    return {"scale": float(scale), "block": block}
 
 
 def update_pages(
@@ -111,8 +178,11 @@ def update_pages(
     return xla.update_pages(k_pages, v_pages, k, v, lengths, page_table)
 
 
-def _check_pages(k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new: int = 0) -> None:
-    """Refuse other arrays, and values out of range where they are known, `new` tokens included."""
+def _check_pages(
+    k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new: int = 0, least: Any = 0
+) -> None:
+    """Refuse other arrays, and values out of range where they are known: lengths under `least` (a
+    number, or one for each sequence), and what has no room for `new` tokens more."""
     checks.array("k_pages", k_pages, rank=4, dtypes=DTYPES)
     checks.array("v_pages", v_pages, rank=4, dtypes=DTYPES)
     checks.same("v_pages.dtype", str(v_pages.dtype), "k_pages", str(k_pages.dtype))
@@ -124,9 +194,10 @@ def _check_pages(k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new:
     if lengths is None:
         return
     (_, number, page, _), width = k_pages.shape, page_table.shape[1]
-    wrong = np.flatnonzero((lengths < 0) | (lengths > width * page - new))
+    wrong = np.flatnonzero((lengths < least) | (lengths > width * page - new))
     if wrong.size:
-        accepted = f"0 to {width * page - new}, what {width} pages of {page} tokens hold"
+        least = np.broadcast_to(least, lengths.shape)[wrong[0]]
+        accepted = f"{least} to {width * page - new}, what {width} pages of {page} tokens hold"
         accepted += ", less the new one" * new
         checks.fail(f"lengths[{wrong[0]}]", lengths[wrong[0]], accepted)
     if table is None:
@@ -166,5 +237,15 @@ PAGED_ATTENTION = Operator(
             tunable=False,
             shipped_with="JAX",
         ),
+    ),
+)
+
+RAGGED_PAGED_ATTENTION = Operator(
+    ragged_paged_attention,
+    summary="attention of the new tokens of all sequences, many or one each, over a cache in pages",
+    chapter="paged_attention",
+    implementations=(
+        Implementation("xla", XLA, "xla:ragged_paged_attention", lacks=_OWN),
+        Implementation("pallas", PALLAS_TPU, "pallas:ragged_paged_attention"),
     ),
 )

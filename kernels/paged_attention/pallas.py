@@ -1,16 +1,17 @@
 """Attention over pages on a TPU: the pages are fetched by hand, a block ahead of the products.
 
-    for each sequence:
-        for each block of pages of it:
-            start the copies of the next block: of this sequence, or the next one that has any
+    for each tile of rows of one sequence:
+        for each block of pages that its last row sees:
+            start the copies of the next block: of this tile, or the next one that sees any
             wait for the copies of this block
             for each head of the keys:
-                s = scale q kᵀ; hide what is beyond the length
+                s = scale q kᵀ; hide what is behind a row
                 m, l, acc = online softmax of s with v
         o = acc / l
 
-One copy brings a page of all heads. Lengths and table are prefetched scalars, and so is how many
-blocks came before a sequence: which of the two buffers it begins with follows from that.
+One copy brings a page of all heads. What a tile sees and the table are prefetched scalars, and so
+is how many blocks came before a tile: which of the two buffers it begins with follows from that.
+Decode is a tile of one row for each sequence.
 """
 
 import functools
@@ -28,6 +29,7 @@ from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 from kernels.machines.tpu.plan import TpuPlan
 from kernels.machines.tpu.products import product
+from kernels.paged_attention import tiles
 
 LANES, SUBLANES = 128, 8
 TOKENS, PAGES = 1024, 64  # of a block at most, unless it is asked for
@@ -42,13 +44,14 @@ class PageBlocks(NamedTuple):
     heads: int
 
 
-def make_plan(hkv, page, head_dim, width, dtype, block=None):
+def make_plan(hkv, page, head_dim, width, dtype, block=None, rows=SUBLANES):
     """How many pages and heads are fetched at a time, for the chip at hand.
 
     Args:
         hkv, page, head_dim, dtype: of the pages.
         width: pages of a sequence at most.
         block: pages of a block; None is up to TOKENS tokens and PAGES pages.
+        rows: queries that meet a head of the keys at a time.
 
     Raises:
         ValueError: where not even one head of a block finds room in VMEM.
@@ -57,9 +60,11 @@ def make_plan(hkv, page, head_dim, width, dtype, block=None):
     pages = min(block or max(min(TOKENS // page, PAGES), 1), width)
     tokens, lanes = pages * _tiled(page, dtype), -(-head_dim // LANES) * LANES
     limit = chip.vmem_bytes * 3 // 4
-    # Two buffers of k and of v, and about as much again while a head is worked on.
-    head = 4 * tokens * lanes * jnp.dtype(dtype).itemsize
-    left = limit - 4 * tokens * lanes * 4
+    # Two buffers of k and of v, of q and o, and the sums; while a head is worked on, as much again
+    # and the scores.
+    itemsize = jnp.dtype(dtype).itemsize
+    head = 4 * (tokens + rows) * lanes * itemsize + rows * (lanes + 2 * LANES) * 4
+    left = limit - 4 * tokens * lanes * 4 - 3 * rows * tokens * 4
     heads = next((n for n in range(hkv, 0, -1) if hkv % n == 0 and n * head <= left), 0)
     if not heads:
         fail("block", f"{pages} pages of {page} tokens × {head_dim}", f"less, for VMEM: {limit} B")
@@ -73,27 +78,29 @@ def _tiled(page, dtype):
 
 
 def _kernel(
-    lengths_ref, before_ref, following_ref, table_ref, q_ref, k_hbm_ref, v_hbm_ref, o_ref,
-    k_ref, v_ref, m_ref, l_ref, acc_ref, arrived, *, width, page, scale, widen,
+    sequence_ref, first_ref, seen_ref, before_ref, following_ref, table_ref,
+    q_ref, k_hbm_ref, v_hbm_ref, o_ref,
+    k_ref, v_ref, m_ref, l_ref, acc_ref, arrived, *, width, page, scale, widen, tile,
 ):  # fmt: skip
-    # lengths_ref, before_ref, following_ref [S] and table_ref [S · width] in SMEM
-    # q_ref, o_ref, acc_ref [heads, group, D]; m_ref, l_ref [heads, group, 1]
+    # table_ref [S · width], the others a number for each tile, in SMEM
+    # q_ref, o_ref, acc_ref [heads, group · tile, D]; m_ref, l_ref [heads, group · tile, 1]
     # k_hbm_ref, v_hbm_ref [Hkv, P, rows, D] in HBM; k_ref, v_ref [2, heads, pages, rows, D]
-    part, sequence = pl.program_id(0), pl.program_id(1)
+    part, this = pl.program_id(0), pl.program_id(1)
     _, heads, pages, rows, head_dim = k_ref.shape
-    length, before = lengths_ref[sequence], before_ref[sequence]
-    blocks = pl.cdiv(length, pages * page)
+    seen, before = seen_ref[this], before_ref[this]
+    blocks = pl.cdiv(seen, pages * page)
 
-    def each_page(sequence, block, slot, act):
-        """Start or wait for the copies of those pages of a block that the sequence has."""
+    def each_page(place, block, slot, act):
+        """Start or wait for the copies of those pages of a block that the tile at place sees."""
+        row_of_table = sequence_ref[place] * width + block * pages
 
         def both(j, _):
-            number = table_ref[sequence * width + block * pages + j]
+            number = table_ref[row_of_table + j]
             for hbm_ref, ref in ((k_hbm_ref, k_ref), (v_hbm_ref, v_ref)):
                 page_ref = hbm_ref.at[pl.ds(part * heads, heads), number]
                 act(pltpu.make_async_copy(page_ref, ref.at[slot, :, j], arrived.at[slot]))
 
-        left = pl.cdiv(lengths_ref[sequence], page) - block * pages
+        left = pl.cdiv(seen_ref[place], page) - block * pages
         pl.when(left < pages)(lambda: lax.fori_loop(0, left, both, None))
 
         @pl.when(left >= pages)
@@ -106,20 +113,24 @@ def _kernel(
     acc_ref[...] = jnp.zeros_like(acc_ref)
 
     def work(block, slot):
-        left = length - block * pages * page  # tokens from here on
+        left = seen - block * pages * page  # tokens from here on
 
-        def clear(j, _):  # v beyond the length: a probability of 0 times NaN would be NaN
+        def clear(j, _):  # v that no row sees: a probability of 0 times NaN would be NaN
             row = lax.broadcasted_iota(jnp.int32, (heads, rows, head_dim), 1)
             v = v_ref[slot, :, j].astype(jnp.float32)
-            seen = row < jnp.minimum(left - j * page, page)
-            v_ref[slot, :, j] = jnp.where(seen, v, 0).astype(v_ref.dtype)
+            is_seen = row < jnp.minimum(left - j * page, page)
+            v_ref[slot, :, j] = jnp.where(is_seen, v, 0).astype(v_ref.dtype)
 
         lax.fori_loop(jnp.minimum(left // page, pages), pages, clear, None)
         column = lax.broadcasted_iota(jnp.int32, (1, pages * rows), 1)
         if rows > page:  # the rest of each page is padding
             column, row = column // rows * page, column % rows
             column = jnp.where(row < page, column + row, left)
-        for head in range(heads):
+        if tile > 1:  # a row sees itself and what is before it
+            row = lax.rem(lax.broadcasted_iota(jnp.int32, (q_ref.shape[1], 1), 0), tile)
+            left = jnp.minimum(first_ref[this] + row + 1 - block * pages * page, left)
+
+        def meet(head, _):
             k, v = (ref[slot, head].reshape(pages * rows, head_dim) for ref in (k_ref, v_ref))
             s = product(q_ref[head], k, (1, 1), widen) * (scale * LOG2E)
             s = jnp.where(column < left, s, HIDDEN)
@@ -129,46 +140,56 @@ def _kernel(
             l_ref[head] = shrink * l_ref[head] + p.sum(1, keepdims=True)
             acc_ref[head] = shrink * acc_ref[head] + product(p.astype(v.dtype), v, widen=widen)
 
+        if tile > 1:
+            lax.fori_loop(0, heads, meet, None)
+        else:
+            for head in range(heads):  # their short chains overlap
+                meet(head, None)
+
     def step(block, _):
         last = block + 1 == blocks
-        next_sequence = jnp.where(last, following_ref[sequence], sequence)
+        next_tile = jnp.where(last, following_ref[this], this)
         next_slot = lax.rem(before + block + 1, 2)
 
-        @pl.when(next_sequence < pl.num_programs(1))
+        @pl.when(next_tile < pl.num_programs(1))
         def _():
             next_block = jnp.where(last, 0, block + 1)
-            each_page(next_sequence, next_block, next_slot, lambda copy: copy.start())
+            each_page(next_tile, next_block, next_slot, lambda copy: copy.start())
 
         @pl.when(block >= 0)
         def _():
-            each_page(sequence, block, 1 - next_slot, lambda copy: copy.wait())
+            each_page(this, block, 1 - next_slot, lambda copy: copy.wait())
             work(block, 1 - next_slot)
 
     # For the very first block nobody has asked: a round before it does no more than that.
     first = jnp.where((before == 0) & (blocks > 0), -1, 0)
     lax.fori_loop(first, blocks, step, None)
     o = acc_ref[...] / l_ref[...]
-    o_ref[...] = jnp.where(length > 0, o, 0).astype(o_ref.dtype)
+    o_ref[...] = jnp.where(seen > 0, o, 0).astype(o_ref.dtype)
 
 
 def _following(blocks):
-    """For each sequence the next one that has any blocks; len(blocks) where there is none."""
+    """For each tile the next one that has any blocks; len(blocks) where there is none."""
     place = jnp.where(blocks > 0, jnp.arange(len(blocks), dtype=jnp.int32), len(blocks))
     later = lax.cummin(place, reverse=True)
     return jnp.append(later[1:], jnp.int32(len(blocks)))
 
 
-@functools.partial(jax.jit, static_argnums=(5, 6, 7))
-def _call(q, k_pages, v_pages, lengths, page_table, scale, plan, interpret):
-    (sequences, h, d), (hkv, _, page, _) = q.shape, k_pages.shape
-    block, rows = plan.block, _tiled(page, k_pages.dtype)
+def _attend(arrays, q, sequence, first, seen, *, scale, block, interpret):
+    """kernels.paged_attention.tiles.Attend of arrays: k_pages, v_pages and page_table."""
+    k_pages, v_pages, page_table = arrays
+    (number, tile, h, d), (hkv, _, page, _) = q.shape, k_pages.shape
     group = h // hkv
-    q = q.reshape(sequences, hkv, group, d)
-    q = jnp.pad(q, ((0, 0), (0, 0), (0, -group % SUBLANES), (0, 0)))
+    # The queries of a head of the keys: those of a tile's rows for each head of queries in turn.
+    q = q.reshape(number, tile, hkv, group, d).transpose(0, 2, 3, 1, 4)
+    q = q.reshape(number, hkv, group * tile, d)
+    q = jnp.pad(q, ((0, 0), (0, 0), (0, -q.shape[2] % SUBLANES), (0, 0)))
+    plan = make_plan(hkv, page, d, page_table.shape[1], q.dtype, block, q.shape[2])
+    block, rows = plan.block, _tiled(page, k_pages.dtype)
     if rows > page:
         more = ((0, 0), (0, 0), (0, rows - page), (0, 0))
         k_pages, v_pages = jnp.pad(k_pages, more), jnp.pad(v_pages, more)
-    blocks = pl.cdiv(lengths, block.pages * page)
+    blocks = pl.cdiv(seen, block.pages * page)
     queries = pl.BlockSpec((None, block.heads, *q.shape[2:]), lambda part, s, *_: (s, part, 0, 0))
     state = (block.heads, q.shape[2])
     o = pl.pallas_call(
@@ -178,11 +199,12 @@ def _call(q, k_pages, v_pages, lengths, page_table, scale, plan, interpret):
             page=page,
             scale=scale,
             widen=interpret is True and q.dtype == jnp.bfloat16,
+            tile=tile,
         ),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=4,
-            grid=(hkv // block.heads, sequences),
+            num_scalar_prefetch=6,
+            grid=(hkv // block.heads, number),
             in_specs=[queries, *[pl.BlockSpec(memory_space=pl.ANY)] * 2],
             out_specs=queries,
             scratch_shapes=[
@@ -193,14 +215,16 @@ def _call(q, k_pages, v_pages, lengths, page_table, scale, plan, interpret):
             ],
         ),
         compiler_params=pltpu.CompilerParams(
-            # A sequence finds its first block asked for by the one before.
+            # A tile finds its first block asked for by the one before.
             dimension_semantics=("parallel", "arbitrary"),
             vmem_limit_bytes=plan.vmem_limit_bytes,
         ),
         interpret=interpret,
         name="paged_attention",
     )(
-        lengths,
+        sequence,
+        first,
+        seen,
         jnp.cumsum(blocks, dtype=jnp.int32) - blocks,
         _following(blocks),
         page_table.reshape(-1),
@@ -208,12 +232,23 @@ def _call(q, k_pages, v_pages, lengths, page_table, scale, plan, interpret):
         k_pages,
         v_pages,
     )
-    return o[:, :, :group].reshape(sequences, h, d)
+    o = o[:, :, : group * tile].reshape(number, hkv, group, tile, d)
+    return o.transpose(0, 3, 1, 2, 4).reshape(number, tile, h, d)
 
 
-def paged_attention(q, k_pages, v_pages, lengths, page_table, *, scale, block=None, interpret=None):
+def _attends(k_pages, v_pages, page_table, scale, block=None, interpret=None):
+    how = {"scale": scale, "block": block, "interpret": interprets(interpret, "tpu")}
+    return functools.partial(_attend, (k_pages, v_pages, page_table), **how)
+
+
+@functools.partial(jax.jit, static_argnames=("scale", "block", "interpret"))
+def paged_attention(q, k_pages, v_pages, lengths, page_table, **options):
     """[S, H, D], [Hkv, P, page, D] twice, [S], [S, pages] → [S, H, D]."""
-    arrays = tuple(map(jnp.asarray, (q, k_pages, v_pages, lengths, page_table)))
-    hkv, _, page, d = k_pages.shape
-    plan = make_plan(hkv, page, d, page_table.shape[1], arrays[0].dtype, block)
-    return _call(*arrays, scale, plan, interprets(interpret, "tpu"))
+    return tiles.decode(_attends(k_pages, v_pages, page_table, **options), q, lengths)
+
+
+@functools.partial(jax.jit, static_argnames=("scale", "block", "interpret"))
+def ragged_paged_attention(q, k_pages, v_pages, lengths, page_table, query_starts, **options):
+    """[T, H, D], [Hkv, P, page, D] twice, [S], [S, pages], [S + 1] → [T, H, D]."""
+    attend = _attends(k_pages, v_pages, page_table, **options)
+    return tiles.ragged(attend, q, lengths, query_starts, q.shape[1] // len(k_pages))

@@ -9,17 +9,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas import tpu as pltpu
 
-from kernels.paged_attention import paged_attention, pallas, reference, update_pages
-from kernels.paged_attention.operator import PAGED_ATTENTION
-from kernels.proof import budget
+from kernels.paged_attention import (
+    paged_attention,
+    pallas,
+    ragged_paged_attention,
+    reference,
+    tiles,
+    update_pages,
+)
+from kernels.paged_attention.operator import PAGED_ATTENTION, RAGGED_PAGED_ATTENTION
+from kernels.proof import budget, ladder
+from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.workload import Workload
 
 SIZES = {"s": 3, "h": 4, "hkv": 2, "d": 128, "page": 8, "pages": 3, "least": 1}
+PROMPTS = {"prompts": 2, "chunk": 11}
 INTERPRETED = functools.partial(paged_attention, interpret=True)
+RAGGED = functools.partial(ragged_paged_attention, interpret=True)
 
 
 def arguments(seed=0, dtype="float32", **sizes):
+    """Of paged_attention, or, with sizes of prompts, of ragged_paged_attention."""
     return PAGED_ATTENTION.workloads.arguments(Workload("drawn", SIZES | sizes, dtype), seed)
 
 
@@ -37,11 +49,84 @@ def verdict(result, inputs, **options):
     return budget.compare(result, expected, expected, size, rounding=rounding)
 
 
-@pytest.mark.parametrize("implementation", ["xla", "xla_in_turn", "pallas"])
-def test_right_under_jit_where_no_value_is_known(implementation):
-    inputs = arguments()
-    call = jax.jit(functools.partial(INTERPRETED, implementation=implementation))
+@pytest.mark.parametrize(
+    ("function", "implementation"),
+    [(INTERPRETED, name) for name in ("xla", "xla_in_turn", "pallas")]
+    + [(RAGGED, name) for name in ("xla", "pallas")],
+)
+def test_right_under_jit_where_no_value_is_known(function, implementation):
+    inputs = arguments() if function is INTERPRETED else arguments(**PROMPTS, least=12)
+    call = jax.jit(functools.partial(function, implementation=implementation))
     assert verdict(call(*inputs), inputs).passed
+
+
+@pytest.mark.parametrize(("implementation", "by"), [("xla", "xla_in_turn"), ("pallas", "pallas")])
+def test_a_row_for_each_sequence_is_decode(implementation, by):
+    inputs = arguments(s=5)
+    decoded = INTERPRETED(*inputs, implementation=by)
+    o = RAGGED(*inputs, np.arange(6, dtype=np.int32), implementation=implementation)
+    np.testing.assert_array_equal(o, decoded)
+
+
+def test_a_prompt_in_chunks_is_the_prompt_and_no_row_is_written_twice():
+    """Sequences of every number of new rows from 0 to 18, each alone in what it may touch."""
+    lengths = np.full(19, 24, np.int32)
+    q, k_pages, v_pages, _, table, _ = arguments(s=19, least=24, prompts=19, chunk=18)
+    starts = np.append(0, np.cumsum(np.arange(19))).astype(np.int32)
+    o = RAGGED(q, k_pages, v_pages, lengths, table, starts)
+    assert verdict(o, (q, k_pages, v_pages, lengths, table, starts)).passed
+    assert not np.asarray(o[starts[-1] :]).any() and len(o) > starts[-1]
+    rows = slice(starts[18], starts[19])
+    for cut in (7, 8, 17):  # the last sequence in two calls, as a server does
+        first = RAGGED(
+            q[rows][:cut], k_pages, v_pages, lengths[18:] - 18 + cut, table[18:], np.int32([0, cut])
+        )
+        np.testing.assert_allclose(first, o[rows][:cut], rtol=2e-5, atol=2e-6)
+
+
+def test_tiles_never_run_out():
+    """However new rows are spread, as many tiles as T and S allow are enough, and none is lost."""
+    rng, (s, rows) = np.random.default_rng(0), (7, 61)
+
+    def attend(q, sequence, first, seen):  # of each row its number and its position
+        place = first[:, None] + jnp.arange(q.shape[1])
+        is_seen = (place < seen[:, None])[..., None, None]
+        return jnp.where(is_seen, q + 1000 * place[..., None, None], 0)
+
+    call = jax.jit(lambda *arrays: tiles.ragged(attend, *arrays, 1))
+    q = np.arange(rows, dtype=np.float32)[:, None, None] + 1
+    for draw in range(60):
+        most = rows if draw % 2 else 2 * s  # of few rows, many sequences have one
+        starts = np.sort(np.append(0, rng.integers(0, most + 1, s))).astype(np.int32)
+        lengths = (np.diff(starts) + rng.integers(0, 9, s)).astype(np.int32)
+        wanted = np.zeros(rows)
+        for new, length in zip(map(np.arange, starts, starts[1:]), lengths):
+            wanted[new] = new + 1 + 1000 * (length - len(new) + np.arange(len(new)))
+        np.testing.assert_array_equal(call(q, lengths, starts)[:, 0, 0], wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_wait_left_out_is_seen_by_the_simulator_alone(monkeypatch, waits):
+    copy = pltpu.make_async_copy
+
+    class Unwaited:
+        def __init__(self, *places):
+            self.start, self.wait = copy(*places).start, lambda: None
+
+    monkeypatch.setattr(pltpu, "make_async_copy", copy if waits else Unwaited)
+    walk = pallas.ragged_paged_attention.__wrapped__  # not what jit has kept
+    options = {"scale": 128**-0.5, "block": 1}
+    call = lambda *arrays, interpret: walk(
+        *map(jnp.asarray, arrays), interpret=interpret, **options
+    )
+    subject = ladder.Subject(RAGGED_PAGED_ATTENTION, "walk", PALLAS_TPU, call)
+    problem = Workload("drawn", SIZES | PROMPTS | {"least": 12})
+    status = {
+        rung: {check.status for check in ladder.climb(subject, rung, [problem])}
+        for rung in ("interpret", "simulate")
+    }
+    assert status == {"interpret": {"passed"}, "simulate": {"passed" if waits else "failed"}}
 
 
 def test_the_budget_refuses_a_token_too_many_and_another_head():
@@ -76,14 +161,29 @@ def test_no_sequence_has_a_token():
         (("lengths", 2), -1, r"lengths\[2\] is -1; accepted: 0 to 24"),
         (("page_table", (0, 2)), 99, r"page_table\[0, 2\] is 99; accepted: 0 to"),
         (("page_table", (0, 1)), -1, r"page_table\[0, 1\] is -1; accepted: 0 to"),
+        (("query_starts", 2), 10, r"query_starts\[2\] is 10; accepted: 11 to 23, the rows of q"),
+        (("query_starts", 3), 24, r"query_starts\[3\] is 24; accepted: 22 to 23"),
+        (("query_starts", 0), 1, r"query_starts\[0\] is 1; accepted: 0 to 0"),
+        (("new", 1), 10, r"lengths\[1\] is 10; accepted: 11 to 24"),
+        (("new", 1), 25, r"lengths\[1\] is 25; accepted: 11 to 24"),
     ],
 )
 def test_the_first_value_out_of_range_is_named_before_anything_runs(place, value, words):
-    *arrays, lengths, table = arguments(least=24)
-    (name, index), known = place, {"lengths": lengths, "page_table": table}
+    *arrays, lengths, table, starts = arguments(least=24, **PROMPTS)
+    known = {"lengths": lengths, "page_table": table, "query_starts": starts, "new": lengths}
+    name, index = place
     known[name][index] = value
     with pytest.raises(ValueError, match=words):
-        paged_attention(*arrays, lengths, table)
+        if name in ("lengths", "page_table"):
+            paged_attention(arrays[0][:3], *arrays[1:], lengths, table)
+        else:
+            ragged_paged_attention(*arrays, lengths, table, starts)
+
+
+def test_starts_of_another_number_of_sequences_are_refused():
+    *arrays, starts = arguments(**PROMPTS)
+    with pytest.raises(ValueError, match=r"query_starts\.shape\[0\] - 1 is 2"):
+        ragged_paged_attention(*arrays, starts[:-1])
 
 
 def test_a_page_that_no_length_reaches_may_be_any_number():
