@@ -172,7 +172,7 @@ FAULTS = {
     # ds = p dp, without the mean that the softmax takes off.
     "no delta": (
         "_backward_call",
-        lambda q, k, v, o, *rest: BACKWARD_CALL(q, k, v, o * 0, *rest),
+        lambda q, k, v, ids, o, *rest: BACKWARD_CALL(q, k, v, ids, o * 0, *rest),
         "gradient of q",
     ),
 }
