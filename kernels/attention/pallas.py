@@ -168,7 +168,7 @@ class Tiling(NamedTuple):
             s, slope = s * (self.soft_cap * LOG2E), 1 - s * s
         if ids:
             mine = ids[0][0, :, pl.ds(query, s.shape[1])]
-            s = jnp.where(mine == ids[1][0, :, pl.ds(key, s.shape[0])].T, s, HIDDEN)
+            s = jnp.where(mine == ids[1][key : key + s.shape[0]], s, HIDDEN)
         keys = key + _iota(s.shape, 0)
         last = (self.key_blocks - 1) * self.bk
         if last + key + s.shape[0] > self.m:
@@ -322,6 +322,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
     first, last = meeting.first_keys(), meeting.last_keys()
     lse_ref = rest[0] if len(rest) in (1, 4) else None
     m_ref, l_ref, acc_ref = rest[-3:] if several else (None,) * 3
+    segments = ids and (ids[0], ids[1][0].T)  # once for all tiles
 
     def write(head, query, m, l, acc):
         if tiling.blind:  # of a query that sees no key, the result and all probabilities are zero
@@ -336,7 +337,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
         q = tiling.tile(q_ref, head, query, tiling.tq, tiling.bq, i, tiling.n, cut=False)
         shared = head // tiling.group
         k = tiling.tile(k_ref, shared, key, tiling.tk, tiling.bk, j, tiling.m, cut=False)
-        return tiling.scores(q, k, query, key, j, offset, ids)[0]
+        return tiling.scores(q, k, query, key, j, offset, segments)[0]
 
     def run(offset):
         tasks = tiling.tasks(q_ref.shape[0], offset)
@@ -389,6 +390,7 @@ def _backward_kernel(
     # as above; dq_sum [heads, slots, D, bq], dk_sum, dv_sum [heads of keys, bk, D], all float32
     meeting, (dq_sum, dk_sum, dv_sum) = Meeting.here(tiling, list_ref, by_keys=True), acc
     i, j, slot, heads = meeting.i, meeting.j, meeting.slot, q_ref.shape[0]
+    segments = ids and (ids[0], ids[1][0].T)
 
     @pl.when(meeting.first_queries())
     def _():
@@ -409,7 +411,7 @@ def _backward_kernel(
     def start(head, query, key, offset):
         q, do = (queries(ref, head, query) for ref in (q_ref, do_ref))
         k, v = (keys(ref, head, key) for ref in (k_ref, v_ref))
-        scores = tiling.scores(q, k, query, key, j, offset, ids)
+        scores = tiling.scores(q, k, query, key, j, offset, segments)
         return q, k, do, *scores, dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
 
     def statistics(head, query):
