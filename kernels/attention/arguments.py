@@ -70,6 +70,22 @@ def check_window(window: Any) -> tuple[int, int] | None:
     return None if window is None else (pair[0], pair[1])
 
 
+def check_segments(segment_ids: Any, q: Any, k: Any) -> tuple[Any, ...] | None:
+    """int32 [B, N] of queries and keys alike; or that of queries and [B, M] of keys."""
+    if segment_ids is None:
+        return None
+    several = isinstance(segment_ids, (tuple, list))
+    ids = tuple(segment_ids) if several else (segment_ids,)
+    if several and len(ids) != 2:
+        checks.fail("segment_ids", f"{len(ids)} arrays", "None, an array, or those of q and of k")
+    for place, (like, name) in enumerate(((q, "q"), (k, "k"))):
+        argument = f"segment_ids[{place}]" if several else "segment_ids"
+        checks.array(argument, ids[place * several], rank=2, dtypes=("int32",))
+        shape = like.shape[0], like.shape[2]
+        checks.same(f"{argument}.shape", tuple(ids[place * several].shape), name, shape)
+    return ids
+
+
 def check_soft_cap(soft_cap: Any) -> float | None:
     """None, or a finite number above 0."""
     if soft_cap is None:

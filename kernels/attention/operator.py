@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels.attention.arguments import check_heads, check_packed, check_soft_cap, check_window
+from kernels.attention.arguments import (
+    check_heads,
+    check_packed,
+    check_segments,
+    check_soft_cap,
+    check_window,
+)
 from kernels.attention.blocks import AttentionBlocks
 from kernels.attention.blocks import plan as plan_blocks
 from kernels.machines import checks
@@ -28,6 +34,7 @@ def attention(
     q: Any,
     k: Any,
     v: Any,
+    segment_ids: Any = None,
     *,
     implementation: str = "pallas",
     causal: bool = False,
@@ -42,6 +49,10 @@ def attention(
     Args:
         q: [B, H, N, D], float32 or bfloat16, D at most 256. No dimension may be zero.
         k, v: [B, Hkv, M, D] in q's dtype. Hkv divides H: head h of q reads head h // (H // Hkv).
+        segment_ids: int32 [B, N], of sequences that are packed into one: query i sees only keys
+            with its id; or a pair, [B, N] of the queries and [B, M] of the keys, as JAX's
+            SegmentIds(q, kv). "pallas" skips a block of keys whose ids all lie above or below those
+            of its queries, and so pays for packing only where they come in order.
         implementation: "xla" (the formula), "xla_sliced" (some heads at a time, so that XLA keeps
             their scores in VMEM), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours, for a
             TPU), "mosaic_gpu" (ours, for Hopper GPUs: bfloat16, D at most 128; its gradient
@@ -54,7 +65,7 @@ def attention(
         window: (left, right): query i sees the keys i - left to i + right, as with JAX's
             local_window_size, and of these a causal one those up to i; one number stands for
             both. A window of the last W keys, its own among them, is (W - 1, 0). The result of a
-            query that sees no key is zero.
+            query that sees no key, of any reason, is zero.
         soft_cap: the scores s, scaled, become soft_cap · tanh(s / soft_cap).
         block: of "pallas"; None lets it choose.
         interpret: None interprets a kernel where there is no TPU.
@@ -83,6 +94,7 @@ def attention(
         "scale": scale,
         "window": check_window(window),
         "soft_cap": check_soft_cap(soft_cap),
+        "segment_ids": check_segments(segment_ids, q, k),
         "block": _block(block),
     }
     return chosen(q, k, v, interpret=interpret, **options)
@@ -186,6 +198,7 @@ def _float32(workload: Workload) -> bool:
 TAKEN_BY = {
     "window": ("xla", "xla_sliced", "sdpa", "pallas", "jax_splash", "tokamax"),
     "soft_cap": ("xla", "xla_sliced", "pallas", "jax_splash", "tokamax"),
+    "segment_ids": ("xla", "xla_sliced", "pallas", "jax_flash", "jax_splash", "tokamax"),
     "hkv": ("xla", "xla_sliced", "sdpa", "pallas", "jax_splash", "tokamax"),
 }
 

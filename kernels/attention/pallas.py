@@ -5,7 +5,8 @@ arithmetic, and its statistics are rows [1, queries]. Between forward and backwa
 saved for each query, the log-sum-exp; the backward pass makes the probabilities again.
 
 Where a window or a mask hides whole blocks of keys, the grid is a list of the blocks that meet, and
-the index maps read it. Heads of queries that share a head of keys read the same block of it.
+the index maps read it. Heads of queries that share a head of keys read the same block of it. Ids of
+segments are data: blocks whose ids cannot be equal are fetched, and nothing is done with them.
 
 Over 600 lines because both passes share the tiles, what hides a score, and that list.
 """
@@ -60,6 +61,7 @@ class Tiling(NamedTuple):
     # Whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
     seq_minor: bool
     widen: bool  # multiply bfloat16 as float32
+    apart: bool = False  # whether queries and keys have segments of their own
 
     @property
     def query_blocks(self):
@@ -88,8 +90,8 @@ class Tiling(NamedTuple):
 
     @property
     def blind(self):
-        """Whether the last queries may lie behind the window of the last key."""
-        return self.left is not None and self.n - self.left > self.m
+        """Whether a query may see no key: for its segment, or far behind the last key's window."""
+        return self.apart or (self.left is not None and self.n - self.left > self.m)
 
     def transpose(self, x):
         """[heads, tokens, D] as the kernel has it, or back."""
@@ -155,15 +157,18 @@ class Tiling(NamedTuple):
         # Selected in 32 bits: a v5e has no narrower vector arithmetic.
         return jnp.where(position < total, x.astype(jnp.float32), 0).astype(x.dtype)
 
-    def scores(self, q, k, query, key, block, offset):
-        """log2(e) scale k qᵀ, [keys, queries], hidden where a key is none or out of reach; and the
-        derivative of the soft cap, None without one."""
+    def scores(self, q, k, query, key, block, offset, ids):
+        """log2(e) scale k qᵀ, [keys, queries], hidden where a key is none, out of reach or of
+        another segment; and the derivative of the soft cap, None without one."""
         s, slope = dot(k, q, self.head_dim, self.head_dim), None
         if self.soft_cap is None:
             s = s * (self.scale * LOG2E)
         else:
             s = jnp.tanh(s * (self.scale / self.soft_cap))
             s, slope = s * (self.soft_cap * LOG2E), 1 - s * s
+        if ids:
+            mine = ids[0][0, :, pl.ds(query, s.shape[1])]
+            s = jnp.where(mine == ids[1][key : key + s.shape[0]], s, HIDDEN)
         keys = key + _iota(s.shape, 0)
         last = (self.key_blocks - 1) * self.bk
         if last + key + s.shape[0] > self.m:
@@ -210,15 +215,18 @@ class Meeting(NamedTuple):
     run: Any  # run(body) calls body(offset), unless none of the keys are seen; see Tiling.tasks
 
     @classmethod
-    def on_grid(cls, tiling, i, j):
-        """All blocks meet, the one dimension of the grid after the other."""
+    def here(cls, tiling, list_ref, by_keys=False):
+        """The program's own: of its column of `blocks_that_meet`, if there is such a list."""
+        if list_ref is not None:
+            return cls._on_list(tiling, list_ref)
+        # All blocks meet, the one dimension of the grid after the other.
+        i, j = (pl.program_id(1 + (axis != by_keys)) for axis in (0, 1))
         last_query, last_key = tiling.query_blocks - 1, tiling.key_blocks - 1
         ends = (lambda: j == 0, lambda: j == last_key, lambda: i == 0, lambda: i == last_query)
         return cls(i, j, i, *ends, functools.partial(tiling.each_block, i, j))
 
     @classmethod
-    def on_list(cls, tiling, list_ref):
-        """The program's own column of `blocks_that_meet`."""
+    def _on_list(cls, tiling, list_ref):
         query, key, kind, ends, slot = (list_ref[line, pl.program_id(1)] for line in range(5))
 
         def run(body):
@@ -227,6 +235,14 @@ class Meeting(NamedTuple):
 
         flags = [lambda bit=bit: (ends & bit) != 0 for bit in (1, 2, 4, 8)]
         return cls(query, key, slot, *flags, run)
+
+    def run_of(self, ids, body):
+        """Run it, unless all ids of the queries lie above or below all those of the keys."""
+        if not ids:
+            return self.run(body)
+        mine, theirs = (ref[...] for ref in ids)
+        met = (mine.max() >= theirs.min()) & (theirs.max() >= mine.min())
+        return self.run(lambda offset: pl.when(met)(functools.partial(body, offset)))
 
 
 def _ends(blocks):
@@ -297,22 +313,16 @@ def _ahead(tasks, start):
         yield task, current
 
 
-def _listed_forward_kernel(list_ref, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
-    _forward_of(Meeting.on_list(tiling, list_ref), q_ref, k_ref, v_ref, o_ref, *rest, tiling=tiling)
-
-
-def _forward_kernel(q_ref, k_ref, v_ref, o_ref, *rest, tiling):
-    meeting = Meeting.on_grid(tiling, pl.program_id(1), pl.program_id(2))
-    _forward_of(meeting, q_ref, k_ref, v_ref, o_ref, *rest, tiling=tiling)
-
-
-def _forward_of(meeting, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
+def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
     # q_ref, o_ref [heads, bq, D]; k_ref, v_ref [heads of keys, bk, D]; tokens last if seq_minor
+    # ids: None, or those of the segments, [1, 1, bq] and [1, 1, bk]; list_ref: None, or the list
     # lse_ref [heads, 1, bq]; m_ref, l_ref [heads, 1, bq], acc_ref [heads, D, bq] for several blocks
+    meeting = Meeting.here(tiling, list_ref)
     i, j, several = meeting.i, meeting.j, tiling.several
     first, last = meeting.first_keys(), meeting.last_keys()
     lse_ref = rest[0] if len(rest) in (1, 4) else None
     m_ref, l_ref, acc_ref = rest[-3:] if several else (None,) * 3
+    segments = ids and (ids[0], ids[1][0].T)  # once for all tiles
 
     def write(head, query, m, l, acc):
         if tiling.blind:  # of a query that sees no key, the result and all probabilities are zero
@@ -327,7 +337,7 @@ def _forward_of(meeting, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
         q = tiling.tile(q_ref, head, query, tiling.tq, tiling.bq, i, tiling.n, cut=False)
         shared = head // tiling.group
         k = tiling.tile(k_ref, shared, key, tiling.tk, tiling.bk, j, tiling.m, cut=False)
-        return tiling.scores(q, k, query, key, j, offset)[0]
+        return tiling.scores(q, k, query, key, j, offset, segments)[0]
 
     def run(offset):
         tasks = tiling.tasks(q_ref.shape[0], offset)
@@ -363,7 +373,7 @@ def _forward_of(meeting, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
             l_ref[...] = jnp.zeros_like(l_ref)
             acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    meeting.run(run)
+    meeting.run_of(several and ids, run)  # with one block, a query has no other chance
     if several:
 
         @pl.when(last)
@@ -374,27 +384,13 @@ def _forward_of(meeting, q_ref, k_ref, v_ref, o_ref, *rest, tiling):
                     write(head, query, m_ref[row], l_ref[row], acc_ref[row])
 
 
-def _listed_backward_kernel(
-    list_ref, q_ref, k_ref, v_ref, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling
-):
-    meeting, inputs = Meeting.on_list(tiling, list_ref), (q_ref, k_ref, v_ref, o_ref, do_ref)
-    _backward_of(meeting, *inputs, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling=tiling)
-
-
 def _backward_kernel(
-    q_ref, k_ref, v_ref, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling
-):
-    j, i = pl.program_id(1), pl.program_id(2)
-    meeting, inputs = Meeting.on_grid(tiling, i, j), (q_ref, k_ref, v_ref, o_ref, do_ref)
-    _backward_of(meeting, *inputs, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling=tiling)
-
-
-def _backward_of(
-    meeting, q_ref, k_ref, v_ref, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, *sums, tiling
+    list_ref, q_ref, k_ref, v_ref, ids, o_ref, do_ref, lse_ref, dq_ref, dk_ref, dv_ref, *acc, tiling
 ):
     # as above; dq_sum [heads, slots, D, bq], dk_sum, dv_sum [heads of keys, bk, D], all float32
-    dq_sum, dk_sum, dv_sum = sums
+    meeting, (dq_sum, dk_sum, dv_sum) = Meeting.here(tiling, list_ref, by_keys=True), acc
     i, j, slot, heads = meeting.i, meeting.j, meeting.slot, q_ref.shape[0]
+    segments = ids and (ids[0], ids[1][0].T)
 
     @pl.when(meeting.first_queries())
     def _():
@@ -415,7 +411,7 @@ def _backward_of(
     def start(head, query, key, offset):
         q, do = (queries(ref, head, query) for ref in (q_ref, do_ref))
         k, v = (keys(ref, head, key) for ref in (k_ref, v_ref))
-        scores = tiling.scores(q, k, query, key, j, offset)
+        scores = tiling.scores(q, k, query, key, j, offset, segments)
         return q, k, do, *scores, dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
 
     def statistics(head, query):
@@ -450,7 +446,7 @@ def _backward_of(
             at = (head, slot, slice(None), pl.ds(query, s.shape[1]))
             dq_sum[at] += dot(k, ds, 1 - tiling.head_dim, 0)  # [D, queries]
 
-    meeting.run(run)
+    meeting.run_of(ids, run)
 
     @pl.when(meeting.last_queries())
     def _():
@@ -464,7 +460,7 @@ def _backward_of(
             dq_ref[head] = (dq if tiling.seq_minor else dq.T).astype(dq_ref.dtype)
 
 
-def make_tiling(q, k, spec, block):
+def make_tiling(q, k, ids, spec, block):
     """How q [heads, n, D] and k [heads, m, D] are worked through in these blocks."""
     n, head_dim = q.shape[1:]
     m = k.shape[1]
@@ -484,6 +480,7 @@ def make_tiling(q, k, spec, block):
         head_dim % LANES != 0,
         # XLA's CPU backend lacks bfloat16 dots in some layouts; float32 holds them exactly.
         spec.interpret is True and q.dtype == jnp.bfloat16,
+        ids is not None and len(ids) == 2,
     )
 
 
@@ -500,13 +497,13 @@ def block_spec(tiling, heads, tokens, head_dim, place, programs=1):
 
 
 def _grid(tiling, heads, *, by_keys=False):
-    """The list that is prefetched, if there is one, the grid, and how many slots dq needs; heads:
-    the size of the grid's first dimension."""
+    """The list that is prefetched, or None, the grid, and how many slots dq needs; heads: the size
+    of the grid's first dimension."""
     if tiling.listed:
         lists = blocks_that_meet(tiling, by_keys)
-        return [jnp.asarray(lists)], (heads, lists.shape[1]), lists[4].max() + 1
+        return jnp.asarray(lists), (heads, lists.shape[1]), lists[4].max() + 1
     blocks = tiling.query_blocks, tiling.key_blocks
-    return [], (heads, *(blocks[::-1] if by_keys else blocks)), tiling.query_blocks
+    return None, (heads, *(blocks[::-1] if by_keys else blocks)), tiling.query_blocks
 
 
 def _order(grid, queries):
@@ -522,7 +519,23 @@ def _keys_spec(tiling, heads, head_dim, place, *, apart=False):
 
 def _place(tiling, line, otherwise):
     """What block_spec asks for: a number of that line of the lists where the grid is a list."""
-    return (lambda step, list_ref: list_ref[line, step]) if tiling.listed else otherwise
+    if tiling.listed:
+        return lambda step, list_ref: list_ref[line, step]
+    return lambda first, second, _: otherwise(first, second)
+
+
+def _segments(tiling, ids, programs, place_of_queries, place_of_keys):
+    """int32 [B, 1, n] and [B, 1, m] of the segments, and their blocks; None twice without.
+    programs: the size of the grid's first dimension."""
+    if ids is None:
+        return None, None
+
+    def spec(tokens, place):
+        return pl.BlockSpec((1, 1, tokens), lambda h, *at: (h // heads, 0, place(*at)))
+
+    heads = programs // ids[0].shape[0]
+    specs = spec(tiling.bq, place_of_queries), spec(tiling.bk, place_of_keys)
+    return (ids[0][:, None], ids[-1][:, None]), specs
 
 
 def compiler_params(plan, *semantics):
@@ -540,11 +553,11 @@ def cost(scores, head_dim, products, *arrays):
     )
 
 
-@functools.partial(jax.jit, static_argnums=(3, 4))
-def _forward_call(q, k, v, spec, residuals):
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def _forward_call(q, k, v, ids, spec, residuals):
     """[heads, n, D], [heads of keys, m, D] twice → [heads, n, D], and [heads, 1, n] of log2."""
     block = spec.plan.block
-    tiling = make_tiling(q, k, spec, block)
+    tiling = make_tiling(q, k, ids, spec, block)
     heads, n, head_dim = q.shape
     transpose = tiling.transpose
     listed, grid, _ = _grid(tiling, heads // block.heads)
@@ -554,17 +567,19 @@ def _forward_call(q, k, v, spec, residuals):
 
     place = _place(tiling, 0, lambda i, j: i)
     queries = block_spec(tiling, block.heads, tiling.bq, head_dim, place)
-    keys = _keys_spec(tiling, block.heads, head_dim, _place(tiling, 1, seen))
+    place_of_keys = _place(tiling, 1, seen)
+    keys = _keys_spec(tiling, block.heads, head_dim, place_of_keys)
+    ids, of_ids = _segments(tiling, ids, grid[0], place, place_of_keys)
     row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *ids: (h, 0, place(*ids)))
     shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
     q, k, v = map(transpose, (q, k, v))
     o, *lse = pl.pallas_call(
-        functools.partial((_forward_kernel, _listed_forward_kernel)[tiling.listed], tiling=tiling),
+        functools.partial(_forward_kernel, tiling=tiling),
         out_shape=[jax.ShapeDtypeStruct(q.shape, q.dtype)] + [shape((heads, 1, n))] * residuals,
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=len(listed),
+            num_scalar_prefetch=1,
             grid=grid,
-            in_specs=[queries, keys, keys],
+            in_specs=[queries, keys, keys, of_ids],
             out_specs=[queries] + [row] * residuals,
             scratch_shapes=tiling.state(block.heads, head_dim),
         ),
@@ -572,16 +587,16 @@ def _forward_call(q, k, v, spec, residuals):
         cost_estimate=cost(heads * tiling.pairs, head_dim, 2, q, k, v, q),
         interpret=spec.interpret,
         name="flash_attention_forward",
-    )(*listed, q, k, v)
+    )(listed, q, k, v, ids)
     return transpose(o), *lse
 
 
-@functools.partial(jax.jit, static_argnums=6)
-def _backward_call(q, k, v, o, lse, do, spec):
+@functools.partial(jax.jit, static_argnums=7)
+def _backward_call(q, k, v, ids, o, lse, do, spec):
     """dq, dk, dv. One pass: dk and dv add up along the grid's last dimension, dq along both."""
-    own = _plan(q, k, spec.reach, spec.block, backward=True, chip=spec.plan.chip)
+    own = _plan(q, k, ids, spec.reach, spec.block, backward=True, chip=spec.plan.chip)
     block = own.block
-    tiling = make_tiling(q, k, spec, block)
+    tiling = make_tiling(q, k, ids, spec, block)
     heads, _, head_dim = q.shape
     transpose = tiling.transpose
     last = tiling.key_blocks - 1
@@ -592,14 +607,16 @@ def _backward_call(q, k, v, o, lse, do, spec):
 
     place = _place(tiling, 0, seen)
     queries = block_spec(tiling, block.heads, tiling.bq, head_dim, place)
-    keys = _keys_spec(tiling, block.heads, head_dim, _place(tiling, 1, lambda j, i: j))
+    place_of_keys = _place(tiling, 1, lambda j, i: j)
+    keys = _keys_spec(tiling, block.heads, head_dim, place_of_keys)
+    ids, of_ids = _segments(tiling, ids, grid[0], place, place_of_keys)
     # dq is complete only in the last round; until then its first block waits in VMEM.
     done = _place(tiling, 5, lambda j, i: jnp.where(j == last, i, 0))
     dq_spec = block_spec(tiling, block.heads, tiling.bq, head_dim, done)
     row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *ids: (h, 0, place(*ids)))
     # Programs that share their keys' heads have a sum each, which XLA adds up.
     shared = max(1, tiling.group // block.heads)
-    sums = _keys_spec(tiling, block.heads, head_dim, _place(tiling, 1, lambda j, i: j), apart=True)
+    sums = _keys_spec(tiling, block.heads, head_dim, place_of_keys, apart=True)
     sum_vmem = pltpu.VMEM(keys.block_shape, jnp.float32)
     q, k, v, o, do = map(transpose, (q, k, v, o, do))
     dq_shape = jax.ShapeDtypeStruct(q.shape, q.dtype)
@@ -607,14 +624,12 @@ def _backward_call(q, k, v, o, lse, do, spec):
         (shared * k.shape[0], *k.shape[1:]), jnp.float32 if shared > 1 else k.dtype
     )
     dq, *dk_dv = pl.pallas_call(
-        functools.partial(
-            (_backward_kernel, _listed_backward_kernel)[tiling.listed], tiling=tiling
-        ),
+        functools.partial(_backward_kernel, tiling=tiling),
         out_shape=[dq_shape, dk_shape, dk_shape],
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=len(listed),
+            num_scalar_prefetch=1,
             grid=grid,
-            in_specs=[queries, keys, keys, queries, queries, row],
+            in_specs=[queries, keys, keys, of_ids, queries, queries, row],
             out_specs=[dq_spec, sums, sums],
             scratch_shapes=[
                 pltpu.VMEM((block.heads, slots, head_dim, tiling.bq), jnp.float32),
@@ -626,29 +641,31 @@ def _backward_call(q, k, v, o, lse, do, spec):
         cost_estimate=cost(heads * tiling.pairs, head_dim, 5, q, k, v, o, do, q, k, v),
         interpret=spec.interpret,
         name="flash_attention_backward",
-    )(*listed, q, k, v, o, do, lse)
+    )(listed, q, k, v, ids, o, do, lse)
     if shared > 1:
         dk_dv = [d.reshape(-1, shared, *d.shape[1:]).sum(1).astype(k.dtype) for d in dk_dv]
     return tuple(map(transpose, (dq, *dk_dv)))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _differentiable(q, k, v, spec):
-    return _forward_call(q, k, v, spec, False)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _differentiable(q, k, v, ids, spec):
+    return _forward_call(q, k, v, ids, spec, False)[0]
 
 
-def _forward(q, k, v, spec):
-    o, lse = _forward_call(q, k, v, spec, True)
-    return o, (q, k, v, o, lse)
+def _forward(q, k, v, ids, spec):
+    o, lse = _forward_call(q, k, v, ids, spec, True)
+    return o, (q, k, v, ids, o, lse)
 
 
-_differentiable.defvjp(_forward, lambda spec, saved, do: _backward_call(*saved, do, spec))
+_differentiable.defvjp(_forward, lambda spec, saved, do: (*_backward_call(*saved, do, spec), None))
 
 
-def _plan(q, k, reach, block, **more):
+def _plan(q, k, ids, reach, block, **more):
     """The plan of a pass, of q [heads, n, D] and k [heads of keys, m, D]."""
     (heads, n, head_dim), m = q.shape, k.shape[1]
     more |= {"group": heads // k.shape[0], "window": None if reach[0] is None else reach}
+    if ids is not None:  # then a program is of one sequence
+        heads //= ids[0].shape[0]
     return plan(n, m, heads, head_dim, q.dtype, block=block, causal=reach[1] == 0, **more)
 
 
@@ -657,17 +674,18 @@ def _together(*arrays):
     return [jnp.asarray(x).reshape(x.shape[0] * x.shape[1], *x.shape[2:]) for x in arrays]
 
 
-def _spec(q, k, interpret, block=None, **options):
+def _spec(q, k, interpret, block=None, ids=None, **options):
     """The spec for q and k [B·H, …]."""
     on, reach = interprets(interpret, "tpu"), AttentionSpec(**options).reach
-    return FlashSpec(**options, interpret=on, plan=_plan(q, k, reach, block), block=block)
+    return FlashSpec(**options, interpret=on, plan=_plan(q, k, ids, reach, block), block=block)
 
 
-def attention(q, k, v, *, block=None, interpret=None, **options):
-    """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D], with the options of AttentionSpec."""
-    together = _together(q, k, v)
-    spec = _spec(*together[:2], interpret, block, **options)
-    return _differentiable(*together, spec).reshape(q.shape)
+def attention(q, k, v, *, block=None, interpret=None, segment_ids=None, **options):
+    """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D], with the options of AttentionSpec, and
+    int32 [B, N] (and [B, M] for others of the keys) of segment_ids."""
+    together, ids = _together(q, k, v), jax.tree.map(jnp.asarray, segment_ids)
+    spec = _spec(*together[:2], interpret, block, ids, **options)
+    return _differentiable(*together, ids, spec).reshape(q.shape)
 
 
 def block_sparse_attention(q, k, v, mask, *, scale, plan, interpret=None):
@@ -675,7 +693,7 @@ def block_sparse_attention(q, k, v, mask, *, scale, plan, interpret=None):
     on, mask = interprets(interpret, "tpu"), tuple(map(tuple, mask.tolist()))
     more = {"interpret": on, "plan": plan, "block": plan.block, "mask": mask}
     spec = FlashSpec(causal=False, scale=scale, **more)
-    return _differentiable(*_together(q, k, v), spec).reshape(q.shape)
+    return _differentiable(*_together(q, k, v), None, spec).reshape(q.shape)
 
 
 def forward(q, k, v, *, interpret=None, **options):
@@ -684,12 +702,12 @@ def forward(q, k, v, *, interpret=None, **options):
     The two halves of `attention`, for a framework that differentiates by itself.
     """
     together = _together(q, k, v)
-    o, lse = _forward_call(*together, _spec(*together[:2], interpret, **options), True)
+    o, lse = _forward_call(*together, None, _spec(*together[:2], interpret, **options), True)
     return o.reshape(q.shape), lse.reshape(q.shape[:3])
 
 
 def backward(q, k, v, o, lse, do, *, interpret=None, **options):
     """→ dq, dk, dv in the shapes of q, k, v; o and lse as `forward` gave them, do like o."""
-    together = _together(q, k, v, o, lse[:, :, None], do)
-    gradients = _backward_call(*together, _spec(*together[:2], interpret, **options))
+    q3, k3, v3, *rest = _together(q, k, v, o, lse[:, :, None], do)
+    gradients = _backward_call(q3, k3, v3, None, *rest, _spec(q3, k3, interpret, **options))
     return tuple(g.reshape(x.shape) for g, x in zip(gradients, (q, k, v), strict=True))

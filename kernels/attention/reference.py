@@ -29,11 +29,15 @@ def _scores(q, k, scale, soft_cap=None):
     return soft_cap * share, 1 - share**2
 
 
-def _in_reach(q, k, causal, window):
-    """bool [queries, keys]: those that a query sees."""
+def _in_reach(q, k, causal, window, ids=None):
+    """bool [queries, keys], or [B, 1, queries, keys] with ids of segments: those that a query
+    sees."""
     xp = q.__array_namespace__()
     query, key = xp.arange(q.shape[-2])[:, None], xp.arange(k.shape[-2])[None, :]
     seen = key <= query if causal else key < k.shape[-2]
+    if ids is not None:
+        mine, theirs = ids if isinstance(ids, tuple) else (ids, ids)
+        seen = seen & (mine[:, None, :, None] == theirs[:, None, None, :])
     if window is None:
         return seen
     left, right = (window, window) if isinstance(window, int) else window
@@ -59,7 +63,7 @@ def _probabilities(q, k, scale, seen, soft_cap=None):
 def _probability_magnitude(q, k, scale, seen, soft_cap=None):
     """Each probability, and how much it changes at most for each relative change of a product."""
     p = _probabilities(q, k, scale, seen, soft_cap)
-    s = abs(_scores(abs(q), abs(k), scale)[0])
+    s = q.__array_namespace__().where(seen, abs(_scores(abs(q), abs(k), scale)[0]), 0)
     if soft_cap is not None:  # the cap shrinks the change, and rounds its own result
         capped, slope = _scores(q, k, scale, soft_cap)
         s = s * slope + abs(capped)
@@ -100,11 +104,13 @@ def _gradient_magnitude(q, k, v, do, scale, seen, soft_cap=None):
     return ds @ abs(_repeated(k, q)), _per_head_of_keys(dk, k), _per_head_of_keys(dv, v)
 
 
-def _in_reach_alone(function):
-    """`function` of the keys in reach."""
+def _in_reach_alone(function, cotangents=0):
+    """`function` of the keys in reach; behind the segments' ids, if there are any, it takes so many
+    cotangents."""
 
-    def attention(q, k, v, *do, causal=False, scale=None, window=None, soft_cap=None):
-        return function(q, k, v, *do, scale, _in_reach(q, k, causal, window), soft_cap)
+    def attention(q, k, v, *more, causal=False, scale=None, window=None, soft_cap=None):
+        ids, do = more[: len(more) - cotangents], more[len(more) - cotangents :]
+        return function(q, k, v, *do, scale, _in_reach(q, k, causal, window, *ids), soft_cap)
 
     return attention
 
@@ -121,7 +127,7 @@ def _in_blocks_alone(function):
 attention = _in_reach_alone(_attention)
 attention_magnitude = _in_reach_alone(_magnitude)
 attention_rounding = _in_reach_alone(_rounding)
-attention_gradient_magnitude = _in_reach_alone(_gradient_magnitude)
+attention_gradient_magnitude = _in_reach_alone(_gradient_magnitude, cotangents=1)
 block_sparse_attention = _in_blocks_alone(_attention)
 block_sparse_attention_magnitude = _in_blocks_alone(_magnitude)
 block_sparse_attention_rounding = _in_blocks_alone(_rounding)

@@ -19,6 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas.ops.tpu import flash_attention as flash
 from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
+from kernels.attention import xla
 from kernels.attention.arguments import AttentionSpec
 from kernels.machines.checks import fail
 from kernels.machines.pallas import interprets
@@ -32,7 +33,8 @@ def shipped(name, call, *, interprets_itself):
 
     Args:
         name: whom a refusal is for.
-        call: call(q, k, v, spec), of arrays [B, H, …, D] and an AttentionSpec.
+        call: call(q, k, v, ids, spec), of arrays [B, H, …, D], int32 [B, …] or None, and an
+            AttentionSpec.
         interprets_itself: whether `interpret=True` of the spec is for it; else, as with
             InterpretParams in any case, a TPU is simulated around it.
 
@@ -49,23 +51,23 @@ def shipped(name, call, *, interprets_itself):
         with around, jax.default_matmul_precision(precision):
             yield
 
-    @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-    def attend(q, k, v, spec):
+    @functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+    def attend(q, k, v, ids, spec):
         # Not by forward: its kernel writes the sums and maxima that a gradient needs.
         with machine(spec, q.dtype):
-            return call(q, k, v, spec)
+            return call(q, k, v, ids, spec)
 
-    def forward(q, k, v, spec):
+    def forward(q, k, v, ids, spec):
         with machine(spec, q.dtype):
-            return jax.vjp(functools.partial(call, spec=spec), q, k, v)
+            return jax.vjp(functools.partial(call, ids=ids, spec=spec), q, k, v)
 
     def backward(spec, back, do):
         with machine(spec, do.dtype):
-            return back(do)
+            return *back(do), None
 
     attend.defvjp(forward, backward)
 
-    def attention(q, k, v, *, interpret=None, **options):
+    def attention(q, k, v, *, interpret=None, segment_ids=None, **options):
         """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D].
 
         Raises:
@@ -81,13 +83,18 @@ def shipped(name, call, *, interprets_itself):
         seen = k.shape[2] + (spec.window or (q.shape[2],))[0]
         if q.shape[2] > seen:
             fail("q.shape[2]", q.shape[2], f"at most {seen}, so that each sees a key, for {name}")
-        return attend(*map(jnp.asarray, (q, k, v)), spec)
+        q, k, v, ids = jax.tree.map(jnp.asarray, (q, k, v, segment_ids))
+        o = attend(q, k, v, ids, spec)
+        if not ids or len(ids) == 1:
+            return o
+        # Of a query that sees no key, they add up all values.
+        return jnp.where(xla.seen(q, k, spec.causal, spec.window, ids)[1], o, 0)
 
     return attention
 
 
 @functools.partial(shipped, "jax_flash", interprets_itself=False)
-def jax_flash(q, k, v, spec):
+def jax_flash(q, k, v, ids, spec):
     # The best of its block sizes, by estimate: as large as they can be. The kernel of dq alone
     # would be 8 % faster with 1024 keys than with 512, but delta is handed to it as
     # [B, H, N, block_k_major_dq], and writing that costs more than it saves.
@@ -107,9 +114,9 @@ def jax_flash(q, k, v, spec):
         block_k_dq=half,
         block_q_dq=queries,
     )
-    return flash.flash_attention(
-        q, k, v, causal=spec.causal, sm_scale=spec.scale, block_sizes=blocks
-    )
+    ids = ids and flash.SegmentIds(ids[0], ids[-1])
+    options = {"causal": spec.causal, "sm_scale": spec.scale, "block_sizes": blocks}
+    return flash.flash_attention(q, k, v, segment_ids=ids, **options)
 
 
 # --- splash attention, which has no scale: q is scaled before -------------------------------------
@@ -137,7 +144,7 @@ def splash_blocks(n, m, window=None):
 
 
 @functools.partial(shipped, "jax_splash", interprets_itself=True)
-def jax_splash(q, k, v, spec):
+def jax_splash(q, k, v, ids, spec):
     (heads, n, _), m = q.shape[1:], k.shape[2]
     mask = (splash.CausalMask if spec.causal else splash.FullMask)((n, m))
     if spec.window:
@@ -150,11 +157,12 @@ def jax_splash(q, k, v, spec):
         interpret=spec.interpret is True,
         attn_logits_soft_cap=spec.soft_cap,
     )
-    return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v)
+    ids = ids and splash.SegmentIds(ids[0], ids[-1])
+    return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v, ids)
 
 
 @functools.partial(shipped, "tokamax", interprets_itself=True)
-def tokamax(q, k, v, spec):
+def tokamax(q, k, v, ids, spec):
     from kernels.machines.compat import tokamax
 
     (n, d), m = q.shape[2:], k.shape[2]
@@ -170,4 +178,5 @@ def tokamax(q, k, v, spec):
         **dict.fromkeys(("q_layout", "k_layout", "v_layout"), layout),  # as XLA would choose
         use_experimental_scheduler=d >= LANES,  # slower where the tokens are in the lanes
     )
-    return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v)
+    ids = ids and splash.SegmentIds(ids[0], ids[-1])
+    return jax.vmap(kernel)((spec.scale * q).astype(q.dtype), k, v, ids)

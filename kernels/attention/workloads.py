@@ -18,7 +18,22 @@ def _make(workload, rng):
     if kind == "wide":
         q = q * q.dtype.type(32)
     k = values("normal", (b, hkv, m, d), dtype, rng)
-    return q, k, values("normal" if kind == "nonfinite" else kind, (b, hkv, m, d), dtype, rng)
+    v = values("normal" if kind == "nonfinite" else kind, (b, hkv, m, d), dtype, rng)
+    if "segment_ids" not in workload.sizes:
+        return q, k, v
+    several = workload.sizes["segment_ids"]
+
+    def ids(tokens):
+        cuts = rng.integers(tokens + 1, size=(b, several - 1, 1))
+        row = (np.arange(tokens) >= cuts).sum(1, dtype=np.int32)
+        return rng.permuted(row, axis=1) if workload.name.endswith("shuffled") else row
+
+    if n == m and kind != "nonfinite":
+        return q, k, v, ids(n)
+    mine, theirs = ids(n), ids(m) + 1  # queries with the first see no key, and no query the last
+    if kind == "nonfinite":
+        np.copyto(k, np.nan, where=theirs[:, None, :, None] == several)
+    return q, k, v, (mine, theirs)
 
 
 def _draw(rng):
@@ -34,6 +49,8 @@ def _draw(rng):
         options["soft_cap"] = float(rng.choice([0.5, 5.0, 50.0]))
     if not rng.integers(3):
         sizes |= {"h": int(h) * 2, "hkv": int(h)}
+    if not rng.integers(3):
+        sizes["segment_ids"] = int(rng.integers(1, 5))
     return Workload("random", sizes, dtype, options=options, **tuning)
 
 
@@ -57,7 +74,7 @@ def _work(workload, gradient):
         after, m = 0, min(n, m)  # the keys that any query sees
     query = np.arange(n)
     last, first = np.minimum(query + after, m - 1), np.maximum(query - before, 0)
-    pairs = int(np.maximum(last - first + 1, 0).sum())
+    pairs = int(np.maximum(last - first + 1, 0).sum()) // sizes.get("segment_ids", 1)
     products, arrays = (6, 2) if gradient else (2, 1)
     tokens = heads * n + sizes["b"] * sizes.get("hkv", sizes["h"]) * m
     return 2 * products * heads * pairs * d, arrays * 2 * tokens * d * workload.itemsize
@@ -147,6 +164,21 @@ attention = Workloads(
         window_behind=(1, 2, 1, 300, 129, 32, "late queries see no key", _window(50, 3), _BLOCKS),
         gemma=(1, 4, 2, 256, 256, 256, "a layer's options", _BF16, _gemma(window=(99, 0))),
         soft_cap=(1, 2, 2, 129, 129, 64, "where tanh is flat", _WIDE, _gemma(soft_cap=2.0)),
+    )
+    + cases(
+        "b h n m d segment_ids",
+        segments=(2, 2, 389, 389, 64, 3, "packed sequences of uneven lengths", _BLOCKS),
+        segment=(1, 2, 257, 257, 32, 1, "the only one", _CAUSAL, _BLOCKS),
+        segments_bf16=(2, 3, 256, 256, 128, 4, "two heads of three in a program", _BF16, _CAUSAL),
+        segments_shuffled=(1, 2, 300, 300, 64, 4, "ids in no order", _BF16, _BLOCKS),
+        segments_window=(2, 2, 389, 389, 64, 4, _window(100, 20), _BLOCKS),
+        segments_apart=(1, 2, 384, 256, 32, 1, "no block of keys is met", _BLOCKS),
+        segments_cross=(2, 2, 256, 384, 64, 3, "early queries see no key", _BF16, _BLOCKS),
+        segments_unseen=(1, 2, 300, 300, 64, 3, "NaN in keys of no query", _NONFINITE, _BLOCKS),
+    )
+    + cases(
+        "b h hkv n m d segment_ids",
+        segments_grouped=(2, 6, 2, 129, 300, 32, 3, _gemma(soft_cap=5.0), _BLOCKS),
     ),
 )
 
@@ -217,7 +249,7 @@ def _make_sparse(workload, rng):
     if workload.name == "diagonal":
         mask = np.eye(rows, columns, dtype=bool)
     mask[np.arange(rows), rng.integers(columns, size=rows)] = True  # no row of blocks is empty
-    return *_make(workload, rng), mask
+    return *_make(workload, rng)[:3], mask
 
 
 def _draw_sparse(rng):

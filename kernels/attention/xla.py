@@ -18,20 +18,25 @@ def slice_of(parts, scores):
     return next(s for s in range(min(parts, fits), 0, -1) if parts % s == 0)
 
 
-def _seen(q, k, causal, window):
-    """bool [N, M], the scores that count, and [N, 1], the queries that see a key; None for all."""
-    if not causal and window is None:
+def seen(q, k, causal, window, ids=None):
+    """bool [N, M], or [B, 1, N, M] with segments' ids: the scores that count; and [..., N, 1], the
+    queries that see a key. None for all."""
+    if not (causal or window or ids):
         return None, None
     left, right = window or (None, None)
-    mask = jnp.tril(jnp.ones((q.shape[2], k.shape[2]), bool), 0 if causal else right)
-    if left is None:
-        return mask, None
-    mask = jnp.triu(mask, -left)
-    return mask, mask.any(-1, keepdims=True) if q.shape[2] - left > k.shape[2] else None
+    mask = jnp.ones((q.shape[2], k.shape[2]), bool)
+    if causal or window:
+        mask = jnp.tril(mask, 0 if causal else right)
+    if window:
+        mask = jnp.triu(mask, -left)
+    if ids:
+        mask &= ids[0][:, None, :, None] == ids[-1][:, None, None, :]
+    blind = (window and q.shape[2] - left > k.shape[2]) or (ids and len(ids) == 2)
+    return mask, mask.any(-1, keepdims=True) if blind else None
 
 
 def _masked(q, k, v, scale, mask, sighted=None, soft_cap=None):
-    """mask: bool [N, M], the scores that count; sighted: [N, 1], the queries that have any."""
+    """mask: bool [..., N, M], the scores that count; sighted: [..., N, 1], who has any."""
     if (group := q.shape[1] // k.shape[1]) > 1:
         grouped = q.reshape(q.shape[0], -1, group, *q.shape[2:])
         more = {"scale": scale, "mask": mask, "sighted": sighted, "soft_cap": soft_cap}
@@ -54,32 +59,35 @@ def _masked(q, k, v, scale, mask, sighted=None, soft_cap=None):
 
 
 @functools.partial(jax.jit, static_argnames=_STATIC)
-def attention(q, k, v, *, causal, scale, window=None, soft_cap=None):
-    """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D]."""
-    return _masked(q, k, v, scale, *_seen(q, k, causal, window), soft_cap)
+def attention(q, k, v, *, causal, scale, window=None, soft_cap=None, segment_ids=None):
+    """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D]; segment_ids: int32 [B, N] and [B, M]."""
+    return _masked(q, k, v, scale, *seen(q, k, causal, window, segment_ids), soft_cap)
 
 
 @functools.partial(jax.jit, static_argnames=_STATIC)
-def in_slices(q, k, v, **options):
+def in_slices(q, k, v, *, segment_ids=None, **options):
     """The same, some heads at a time, so that XLA keeps their scores in VMEM; backward too."""
 
     @jax.checkpoint  # or the loop would keep all scores for the way back
     def formula(parts):
-        return attention(*parts, **options)
+        *arrays, ids = parts
+        return attention(*arrays, segment_ids=ids, **options)
 
-    group = q.shape[1] // k.shape[1]
-    size = slice_of(k.shape[0] * k.shape[1], group * q.shape[2] * k.shape[2])
+    (b, hkv, m, _), group = k.shape, q.shape[1] // k.shape[1]
+    # With ids, a slice is of one sequence.
+    size = slice_of(hkv if segment_ids else b * hkv, group * q.shape[2] * m)
+    ids = jax.tree.map(lambda x: jnp.repeat(x[:, None], hkv // size, axis=0), segment_ids)
     slices = [
         x.reshape(-1, 1, heads, *x.shape[2:])
         for x, heads in ((q, group * size), (k, size), (v, size))
     ]
-    return jax.lax.map(formula, slices).reshape(*q.shape[:3], v.shape[3])
+    return jax.lax.map(formula, [*slices, ids]).reshape(*q.shape[:3], v.shape[3])
 
 
 @functools.partial(jax.jit, static_argnames=_STATIC[:3])
 def sdpa(q, k, v, *, causal, scale, window=None):
     """The same by JAX's own function, which wants heads after tokens; the kernel is its choice."""
-    dtype, sighted = q.dtype, _seen(q, k, causal, window)[1]
+    dtype, sighted = q.dtype, seen(q, k, causal, window)[1]
     if 1 in q.shape[2:] + k.shape[2:]:
         # XLA's CPU backend refuses bfloat16 products of vectors, or dies of them.
         q, k, v = (x.astype(jnp.float32) for x in (q, k, v))

@@ -131,13 +131,24 @@ def test_two_devices_worth_of_vmap():
     assert np.array_equal(got, attention(q, k, v))
 
 
+@pytest.mark.parametrize("implementation", ["pallas", "xla_sliced", "jax_flash", "jax_splash"])
+def test_segment_ids_are_traced_and_without_a_key_all_is_zero(implementation):
+    q, k, v = operands(1, 2, 256, 256, 64)
+    attend = jax.jit(functools.partial(attention, implementation=implementation))
+    ids = (np.arange(256) >= 100).astype(np.int32)[None]
+    assert_right("attention", attend(q, k, v, ids), q, k, v, ids)
+    o, back = jax.vjp(lambda *arrays: attend(*arrays, (ids, ids + 2)), q, k, v)
+    assert not any(np.asarray(x).any() for x in (o, *back(jnp.ones_like(o))))
+
+
 def planted(monkeypatch, name, replacement):
     """The kernel with one of its parts replaced, as the ladder sees it."""
     jax.clear_caches()
     monkeypatch.setattr(pallas, name, replacement)
     workload = Workload(
         "planted",
-        {"b": 1, "h": 1, "n": 300, "m": 300, "d": 32},
+        {"b": 1, "h": 1, "n": 300, "m": 300, "d": 32}
+        | ({"segment_ids": 3} if name == "_segments" else {}),
         options={"causal": True},
         tuning={"block": SMALL},
     )
@@ -152,6 +163,7 @@ class Unmasked(pallas.Tiling):
         return pallas.dot(k, q, 0, 0) * (self.scale * pallas.LOG2E), None
 
 
+SEGMENTS = pallas._segments
 BACKWARD_KERNEL, BACKWARD_CALL = pallas._backward_kernel, pallas._backward_call
 # Mistakes that a reader could make: what stands in whose place, and what the ladder says of it.
 FAULTS = {
@@ -159,6 +171,11 @@ FAULTS = {
     # The sums so far keep the scale of an older maximum.
     "no rescale": ("_shrink", lambda before, now: 1.0, "element"),
     "no mask": ("HIDDEN", 0.0, "element"),
+    "ids of the first block of keys": (
+        "_segments",
+        lambda *args: SEGMENTS(*args[:-1], lambda *_: 0),
+        "element",
+    ),
     "no mask in the backward pass alone": (
         "_backward_kernel",
         lambda *refs, tiling: BACKWARD_KERNEL(*refs, tiling=Unmasked(*tiling)),
@@ -172,7 +189,7 @@ FAULTS = {
     # ds = p dp, without the mean that the softmax takes off.
     "no delta": (
         "_backward_call",
-        lambda q, k, v, o, *rest: BACKWARD_CALL(q, k, v, o * 0, *rest),
+        lambda q, k, v, ids, o, *rest: BACKWARD_CALL(q, k, v, ids, o * 0, *rest),
         "gradient of q",
     ),
 }
@@ -187,6 +204,7 @@ def test_the_ladder_sees_a_planted_fault(name, monkeypatch):
 
 
 ONE, FLASH = np.ones((1, 2, 8, 4), np.float32), {"implementation": "jax_flash"}
+IDS = np.zeros((1, 8), np.int32)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +217,12 @@ ONE, FLASH = np.ones((1, 2, 8, 4), np.float32), {"implementation": "jax_flash"}
         (dict.fromkeys("kv", ONE[:, :1]) | FLASH, '2, as q has, for "jax_flash"; x'),
         (dict(window=(1, -1)), r"window is \(1, -1\); accepted: None, a whole"),
         (dict(window=1, implementation="torch"), "xla, .* pallas, jax_splash, .* do"),
+        (dict(segment_ids=IDS[0]), r"segment_ids.shape is \(8,\); accepted: 2 dimensions"),
+        (dict(segment_ids=IDS + 0.5), "segment_ids.dtype is 'float64'; accepted: int32"),
+        (dict(segment_ids=IDS[:, :7]), r"segment_ids.shape is \(1, 7\); accepted: \(1, 8\), as q"),
+        (dict(segment_ids=(IDS, IDS[:, 1:])), r"segment_ids\[1\].shape is \(1, 7\); .* as k has"),
+        (dict(segment_ids=[IDS] * 3), "segment_ids is 3 arrays; accepted: None, an array, or"),
+        (dict(segment_ids=IDS, implementation="sdpa"), "xla, .* pallas, jax_flash, .* do"),
         (dict(soft_cap=0), "soft_cap is 0; accepted: a number above 0"),
         (dict(soft_cap=9.0, implementation="sdpa"), '"sdpa" takes none: xla, xla_s'),
         (dict(v=ONE[..., :3]), r"v.shape\[3\] \(head_dim\) is 3; accepted: 4"),
