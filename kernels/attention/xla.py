@@ -60,7 +60,7 @@ def _masked(q, k, v, scale, mask, sighted=None, soft_cap=None):
 
 @functools.partial(jax.jit, static_argnames=_STATIC)
 def attention(q, k, v, *, causal, scale, window=None, soft_cap=None, segment_ids=None):
-    """[B, H, N, D], [B, Hkv, M, D] twice → [B, H, N, D]; segment_ids: int32 [B, N] and [B, M]."""
+    """[B, H, N, D], [B, Hkv, M, D] twice, ids int32 [B, N] and [B, M] → [B, H, N, D]."""
     return _masked(q, k, v, scale, *seen(q, k, causal, window, segment_ids), soft_cap)
 
 
