@@ -28,8 +28,15 @@ from validation.trn1_kernels import KERNELS
 
 ROOT = Path(__file__).resolve().parent.parent
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
-ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(workload=CUBE.name, kind="estimated",
-    value=6.0, bound="compute", method="how", versions="jax 1", date="2026-01-01")  # fmt: skip
+ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(
+    workload=CUBE.name,
+    kind="estimated",
+    value=6.0,
+    bound="compute",
+    method="how",
+    versions="jax 1",
+    date="2026-01-01",
+)
 
 
 @pytest.fixture
@@ -48,7 +55,11 @@ def book(tmp_path, monkeypatch):
             page.write_text(text)
         read = []
         app = Sphinx(
-            *(source, None, tmp_path / "html", tmp_path / "doctrees", "html"),
+            source,
+            None,
+            tmp_path / "html",
+            tmp_path / "doctrees",
+            "html",
             confoverrides={
                 "extensions": ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "generated"],
                 "nb_execution_mode": "off",

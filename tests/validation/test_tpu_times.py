@@ -18,8 +18,13 @@ from validation.tpu_times import published, validate
 
 ROWS = published()
 INSTALLED = schema.versions("libtpu")
-FIGURE = {"estimated_ms": 1.0, "regime": "XLA, compute", "bound": "compute", "seconds": 0.1}
-FIGURE["method"] = "profile"
+FIGURE = {
+    "estimated_ms": 1.0,
+    "regime": "XLA, compute",
+    "bound": "compute",
+    "method": "profile",
+    "seconds": 0.1,
+}
 
 
 @pytest.fixture
