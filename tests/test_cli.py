@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from commands import python, run
+from commands import run
 
 from kernels import ladder
 from kernels.proof.catalog import OPERATORS
@@ -70,9 +70,3 @@ def test_a_wrong_command_line_ends_with_2(arguments, says):
 def test_a_file_in_another_encoding_that_marks_nothing_is_passed_over(tmp_path):
     (tmp_path / "latin.py").write_bytes(b"x = '\xe9'\n")
     assert run("prove", str(tmp_path / "latin.py"), "--marked").exit_code == 0
-
-
-def test_as_a_module():
-    done = python("-m", "kernels", "verify", "iota/xla", "--draws", "0", "-v")
-    assert done.returncode == 0, done.stderr
-    assert "3 passed" in done.stdout

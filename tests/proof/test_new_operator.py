@@ -74,8 +74,8 @@ def test_the_list_knows_it_and_rows_that_vmem_does_not_hold_are_refused(copy):
 
 def test_it_is_proven_at_every_rung_with_its_gradient(copy):
     compiles = optional.available("libtpu")
-    found = run(copy, "verify", "moments", "--draws", "2", *["--strict"] * compiles)
-    assert ("32 passed, 0 failed, 0 skipped" if compiles else "24 passed") in found
+    found = run(copy, "verify", "moments", "--draws", "1", *["--strict"] * compiles)
+    assert ("28 passed, 0 failed, 0 skipped" if compiles else "21 passed") in found
 
 
 def test_the_estimates_and_the_pages_know_it(copy, tmp_path):

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 from close import assert_close
-from commands import python
+from commands import run
 
 from kernels import ladder, neuron
 from kernels.giou import giou, nki, reference
@@ -181,13 +181,13 @@ assert doubled(np.ones((128, 8), np.float32)).sum() == 2048
         ("", ("--chip", "inf3"), 2, "--chip is 'inf3'; accepted: inf2"),
     ],
 )
-def test_a_script_as_it_is(folder, text, options, status, says):
+def test_a_script_as_it_is(folder, text, options, status, says, capfd):
     if vendor.find("nki"):
         pytest.skip("nki is installed")
     (folder / "script.py").write_text(text)
-    done = python("-m", "kernels", "nki", folder / "script.py", *options)
-    said = done.stdout + done.stderr
-    assert (done.returncode, "Traceback" in said) == (status, False) and says in said, said
+    done = run("nki", folder / "script.py", *options)
+    said = done.output + "".join(capfd.readouterr())  # of the command, and of the script
+    assert (done.exit_code, "Traceback" in said) == (status, False) and says in said, said
 
 
 def test_the_simulator_runs_a_kernel_that_the_vendor_decorated(decorated):

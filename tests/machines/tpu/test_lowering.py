@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import pytest
 
 from kernels import gpu, tpu
-from kernels.lessons.gallery import scalar_in_vmem
 from kernels.vector import add_vectors
 
 V = jax.ShapeDtypeStruct((1000,), jnp.float32)
@@ -27,8 +26,3 @@ def test_the_triton_kernel_carries_triton_ir():
     assert "__gpu$xla.gpu.triton" in lowered.text
     (kernel,) = lowered.kernels
     assert all(word in kernel for word in ("tt.make_range", "tt.addptr", "tt.store"))
-
-
-def test_what_the_hardware_lacks_is_refused():
-    with pytest.raises(ValueError, match="Cannot store scalars to VMEM"):
-        tpu.lower(lambda: scalar_in_vmem.kernel(8, interpret=False))
