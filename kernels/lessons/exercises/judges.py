@@ -176,13 +176,8 @@ def for_hopper(program: Any) -> Any:
 
 @_asking
 def on_gpu(programs: list[Any], *, registers: int, blocks: int, uses: str) -> str:
-    """The only kernel, compiled for an H100: no spill, few registers, enough blocks an SM.
-
-    Args:
-        registers: of a thread, at most so many.
-        blocks: that an SM keeps at once, at least so many.
-        uses: an operation that has to stand in its machine code.
-    """
+    """The only kernel, compiled for an H100: no spill, at most so many registers a thread, at least
+    so many blocks an SM, and the operation `uses` in its machine code."""
     kernel = for_hopper(programs[0]).kernel()
     if kernel.spills:
         raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")

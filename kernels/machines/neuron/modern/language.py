@@ -19,8 +19,8 @@ from kernels.machines.neuron.instructions import dma, elementwise
 from kernels.machines.neuron.instructions.along import reduce_axes, tensor_reduce
 from kernels.machines.neuron.instructions.common import VECTOR, tiles
 from kernels.machines.neuron.instructions.tensor_engine import spread
-from kernels.machines.neuron.machine import is_sampled, machine
-from kernels.machines.neuron.memory import HBM, PSUM, READ, SBUF, SHARED_HBM
+from kernels.machines.neuron.machine import machine
+from kernels.machines.neuron.memory import HBM, PSUM, READ, SBUF, SHARED_HBM, running
 from kernels.machines.neuron.operations import FUNCTION, TABLE, MathOperation, TileFunction
 from kernels.machines.neuron.sizes import TileSize
 from kernels.machines.neuron.tensors import Register, Span, Tensor
@@ -217,7 +217,8 @@ def affine_range(*bounds: int) -> Iterator[int]:
 
 def sequential_range(*bounds: int) -> range | Iterator[int]:
     """A loop whose iterations depend on each other."""
-    return machine().dependent(*bounds) if is_sampled() else range(*bounds)
+    core = running.get()  # where iterations are left out, it has to know of the loop
+    return core.dependent(*bounds) if core is not None and core.sample else range(*bounds)
 
 
 static_range = sequential_range
