@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from kernels.lessons.exercises.bars import CHIP, Bar
 from kernels.lessons.exercises.exercise import Exercise, drawn
-from kernels.machines.tpu import hlo
+from kernels.machines import tpu
 from kernels.proof.backends.pallas_tpu_mesh import over
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
@@ -37,13 +37,11 @@ def on_each(answer, *arrays):
 
 def sent(answer, arrays):
     """(kind, bytes) of what a chip sends, in the program that is compiled for a ring of chips."""
-    from kernels.machines import tpu
-
     whole = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
     cut = {"mesh": {"x": CHIPS}, "in_specs": (P("x"),) * len(whole), "out_specs": P("x")}
     call = over(lambda *parts: answer(*(part[0] for part in parts))[None], **cut)
     compiled = tpu.compile(call, *whole, chip=CHIP, executable=False, **cut)
-    return hlo.parse(compiled.hlo).sent
+    return tpu.hlo.parse(compiled.hlo).sent
 
 
 def sending(figure, workload, per, bar, ours):
@@ -106,8 +104,6 @@ def _exchanges_sums(programs):
     """Compiled over 2 × 2 chips, only the result's sums are exchanged, and no chip holds more than
     half of the arguments.
     """
-    from kernels.machines import tpu
-
     function, arguments = programs[0]
     *in_specs, out = function(*arguments)
     mesh = {"x": 2, "y": 2}
@@ -117,7 +113,7 @@ def _exchanges_sums(programs):
     held, half = compiled.memory.arguments, sum(a.nbytes for a in arguments) // 2
     if held > half:
         raise Refused(f"a chip holds {held} bytes of arguments, at most {half}")
-    exchanges = hlo.parse(compiled.hlo).collectives
+    exchanges = tpu.hlo.parse(compiled.hlo).collectives
     words = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in exchanges) or "none"
     if [i.opcode for i in exchanges] != ["all-reduce"]:
         raise Refused(f"the exchanges are {words}; wanted is one all-reduce")

@@ -224,19 +224,15 @@ def sequential_range(*bounds: int) -> range | Iterator[int]:
 static_range = sequential_range
 
 
-def _number(value) -> int:
-    return value.number() if isinstance(value, Register) else int(value)
-
-
 def dynamic_range(start, stop=None, step: int = 1) -> Iterator[int]:
     """A loop on the device, whose bounds may be registers."""
-    bounds = (0, _number(start)) if stop is None else (_number(start), _number(stop))
+    bounds = (0, int(start)) if stop is None else (int(start), int(stop))
     return iter(range(*bounds, step))
 
 
 def fori_loop(lower, upper, body_fun: Callable[[Register], Any], step: int = 1) -> None:
     """body_fun for each number, which it gets in a register."""
-    for number in range(_number(lower), _number(upper), step):
+    for number in range(int(lower), int(upper), step):
         body_fun(Register(number))
 
 
