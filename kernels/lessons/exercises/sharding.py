@@ -67,12 +67,6 @@ def _gradient(part, x, y):
     return (x.T @ (x @ w - y)).reshape(part.shape)
 
 
-def _learning(workload, rng):
-    chips, batch, rows, columns = workload.sizes.values()
-    shapes = (chips, rows, columns), (chips, batch, chips * rows), (chips, batch, columns)
-    return tuple(values(workload.values, shape, workload.dtype, rng) for shape in shapes)
-
-
 def _losses(logits, labels):
     whole = np.concatenate([*logits], axis=1)
     above = whole - whole.max(1, keepdims=True)
@@ -165,7 +159,7 @@ EXERCISES = (
         "sum of (x w - y)² over the examples of all. It returns the gradient of this chip's part, "
         "and a chip sends no more than one all-reduce of w would.",
         _gradient,
-        _learning,
+        drawn("chips rows columns", "chips batch chips*rows", "chips batch columns"),
         cases(
             "chips batch rows columns",
             several=(4, 3, 2, 5),
