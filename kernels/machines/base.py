@@ -123,16 +123,12 @@ class CompileError(RuntimeError):
         return self.message
 
 
-@functools.cache
-def _refusals(file: Path) -> list[list[str]]:
-    with file.open(encoding="utf-8", newline="") as rows:
-        return list(csv.reader(rows))[1:]
-
-
 def plain_words(module: str, text: str, unknown: str) -> tuple[str, str] | None:
     """The kind of a compiler's error, and what to say instead, by the first pattern that fits in
     refusals.csv beside a module; {} in the words is the pattern's group, or `unknown`."""
-    for pattern, kind, words in _refusals(Path(module).with_name("refusals.csv")):
+    with Path(module).with_name("refusals.csv").open(encoding="utf-8", newline="") as rows:
+        _, *refusals = csv.reader(rows)
+    for pattern, kind, words in refusals:
         if said := re.search(pattern, text):
             return kind, words.format(*said.groups(unknown))
     return None
@@ -181,13 +177,13 @@ class PublishedChip:
 
     Args:
         name: as CHIPS has it.
-        device_kind: what JAX calls it.
+        device_kind: what JAX calls it; "" where it has no name for it.
         sources: where each figure is from, in words.
     """
 
     name: str
-    device_kind: str
-    sources: tuple[tuple[str, str], ...] = field(kw_only=True)
+    device_kind: str = field(default="", kw_only=True)
+    sources: tuple[tuple[str, str], ...] = field(repr=False, kw_only=True)
 
     def source(self, field: str) -> str:
         """Where the figure `field` is from."""

@@ -388,15 +388,11 @@ def compile_exported(
     named: bool = False,
     options: dict[str, Any] | None = None,
 ) -> Any:
-    """Compile what `Machine.export` made, `program` being its data; a jax.stages.Compiled.
+    """Compile what `Machine.export` made, `program` being its data, for devices, of which the first
+    counts where there is no mesh; a jax.stages.Compiled.
 
-    Args:
-        devices: to compile for; the first of them where there is no mesh.
-        mesh: axis name → size, or {}.
-        donated: the numbers of the arguments whose memory results may take.
-        row_major: lay its arrays out row by row, as Pallas kernels want them.
-        named: whether the compiled program has the name of the function that was exported.
-        options: the compiler's.
+    `donated` numbers the arguments whose memory results may take, `row_major` lays its arrays out
+    row by row, as Pallas kernels want them, and `named` gives it the exported function's name.
     """
     import jax
     from jax import export

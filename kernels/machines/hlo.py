@@ -88,14 +88,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class HloInstruction:
-    """One HLO instruction, with the arrays it reads and writes.
-
-    Args:
-        times: how often it runs, as the trip counts of the loops around it tell; counted is
-            False where a loop does not tell.
-        inputs: the names of its operands.
-        origin: the JAX operation that it came from.
-    """
+    """One HLO instruction, with the arrays it reads and writes."""
 
     name: str
     opcode: str
@@ -104,9 +97,9 @@ class HloInstruction:
     attributes: str = field(repr=False)
     called: tuple[str, ...] = ()
     value: str = ""  # of a constant, or a parameter's number
-    times: int = 1
-    counted: bool = True
-    inputs: tuple[str, ...] = ()
+    times: int = 1  # that it runs, as the trip counts of the loops around it tell
+    counted: bool = True  # False where one of them does not tell
+    inputs: tuple[str, ...] = ()  # the names of its operands
 
     @cached_property
     def config(self) -> dict:

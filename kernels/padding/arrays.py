@@ -82,21 +82,11 @@ def through_bits(
     function: Callable[[Any, BrickPlan, Any], Any],
     works_on: str,
 ) -> Any:
-    """Call function(tile_bits, plan, out_bits) on the bits of any array.
+    """Call function(tile_bits, plan, out_bits) on the bits of any array; the result is of the kind
+    of the tile, which `check` says.
 
-    Args:
-        tile, kind: what is padded, and what it is, as `check` says.
-        shape, plan: of the result, and how it is filled.
-        out: the array to write to; None makes one.
-        function: the implementation.
-        works_on: "numpy" or "torch" for the arrays that it takes; "either" for one that takes
-            tensors where the tile is on a GPU, and NumPy arrays otherwise.
-
-    Returns:
-        The kind of array that the tile is.
-
-    Raises:
-        ValueError: for a tile that JAX traces, and for one on a GPU where NumPy arrays are wanted.
+    works_on: "numpy" or "torch" for the arrays that the function takes; "either" for one that takes
+    tensors where the tile is on a GPU, and NumPy arrays otherwise.
     """
     if kind == "jax":
         jax = require("jax", "JAX arrays")

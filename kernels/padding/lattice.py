@@ -99,13 +99,7 @@ class BrickPlan:
 def plan(
     shape: tuple[int, ...], border: tuple[int, int], shift_x: Shift, shift_y: Shift
 ) -> BrickPlan:
-    """The plan for a tile.
-
-    Args:
-        shape: [h, w, …], the tile's.
-        border: (rows, cols) to add on either side.
-        shift_x, shift_y: two vectors of the lattice, as normal_form checks them.
-    """
+    """The plan for a tile [h, w, …], with (rows, cols) to add on either side."""
     h, w, *more = shape
     channels = math.prod(more)
     rows, cols = border

@@ -19,17 +19,8 @@ def _make(workload, rng):
 
 
 def basis(h, w, step, across, mixing):
-    """Two vectors of the lattice of bricks: rows that move by `step`, or columns if `across`.
-
-    Args:
-        h, w: rows and columns of a brick.
-        step: how far each row, or column, moves against the one before.
-        across: whether columns move.
-        mixing: whole numbers; each adds so many times one vector to the other, in turn.
-
-    Returns:
-        Two vectors (x, y).
-    """
+    """Two vectors (x, y) of the lattice of bricks h × w: rows that move by `step`, or columns if
+    `across`; each number of `mixing` adds so many times one vector to the other, in turn."""
     vectors = [(w, step), (0, h)] if across else [(w, 0), (step, h)]
     for turn, times in enumerate(mixing):
         (a, b), (c, d) = vectors[turn % 2], vectors[1 - turn % 2]

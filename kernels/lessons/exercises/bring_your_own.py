@@ -7,6 +7,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises.bars import Bar
 from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.machines import tpu
 from kernels.machines.pallas.calls import calls
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.ladder import Refused
@@ -53,8 +54,6 @@ def _shared(answer, x, *, interpret):
 
 
 def _microseconds(tried):
-    from kernels.machines import tpu
-
     return tpu.estimate(tried.answer, *tried.arguments, chip=CHIP).seconds * 1e6
 
 

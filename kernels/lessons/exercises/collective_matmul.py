@@ -11,7 +11,7 @@ from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.lessons.exercises.sharding import CHIPS, SHARE, on_chips, sending, sent
 from kernels.proof.backends.pallas_tpu_mesh import IN_LESSONS_MESH
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, cases, values
+from kernels.proof.workload import Workload, cases
 
 BF16 = {"dtype": "bfloat16"}  # a product in float32 would take several passes
 DMA = pltpu.SemaphoreType.DMA
@@ -26,12 +26,6 @@ FAST_CYCLES = 29_000  # with XLA's copy of the result; one way takes some 31,600
 def _weight_gradient(x, dy):
     """[chips, rows, k], [chips, chips · rows, columns] → [chips, k, columns]."""
     return x.reshape(-1, x.shape[2]).T @ dy
-
-
-def _rows_and_columns(workload, rng):
-    chips, rows, k, columns = workload.sizes.values()
-    shapes = (chips, rows, k), (chips, chips * rows, columns)
-    return tuple(values(workload.values, shape, workload.dtype, rng) for shape in shapes)
 
 
 def _passed_on(tried):
@@ -55,10 +49,8 @@ def _split_keys(q, k, v):
 
 
 def _query_and_keys(workload, rng):
-    chips, queries, tokens, d = workload.sizes.values()
-    shapes = (queries, d), (chips, tokens, d), (chips, tokens, d)
-    q, k, v = (values(workload.values, shape, workload.dtype, rng) for shape in shapes)
-    return np.stack([q] * chips), k, v
+    q, k, v = drawn("queries d", "chips tokens d", "chips tokens d")(workload, rng)
+    return np.stack([q] * len(k)), k, v
 
 
 def _window(q, k, v):
@@ -97,7 +89,7 @@ EXERCISES = (
         "all rows; it returns the product of the whole matrix, transposed, and dy. Each chip sends "
         "its rows and those of others to a neighbour, and multiplies what it has meanwhile.",
         _weight_gradient,
-        _rows_and_columns,
+        drawn("chips rows k", "chips chips*rows columns"),
         cases("chips rows k columns", several=(4, 3, 2, 5), two=(2, 8, 4, 3)),
         magnitude=lambda x, dy: _weight_gradient(abs(x), abs(dy)),
         bar=bars.Bar(

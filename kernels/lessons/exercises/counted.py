@@ -17,12 +17,7 @@ from kernels.proof.ladder import Refused
 
 
 class Count(SimpleNamespace):
-    """What a loop did.
-
-    Args:
-        loads, stores: of elements of arrays.
-        divisions: of whole numbers, remainders among them.
-    """
+    """What a loop did: loads and stores of elements, divisions of whole numbers and remainders."""
 
     loads: int = 0
     stores: int = 0

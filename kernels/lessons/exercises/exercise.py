@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -87,19 +89,14 @@ class Exercise:
     @property
     def caller(self) -> Callable[..., Any]:
         """`call`; where there is none, what does for a function of a library or for a kernel."""
-        return self.call or (_call if self.backend.is_library else _call_kernel)
+        return self.call or functools.partial(_call, self.backend.is_library)
 
 
 def _call(
-    answer: Callable[..., Any], *arguments: Any, interpret: Any = None, **options: Any
+    plain: bool, answer: Callable[..., Any], *arguments: Any, interpret: Any = None, **options: Any
 ) -> Any:
-    return compared(answer(*arguments, **options))
-
-
-def _call_kernel(
-    answer: Callable[..., Any], *arguments: Any, interpret: Any, **options: Any
-) -> Any:
-    return compared(answer(*arguments, interpret=interpret, **options))
+    how = {} if plain else {"interpret": interpret}
+    return compared(answer(*arguments, **how, **options))
 
 
 def jitted(answer: Callable[..., Any], *arguments: Any) -> Any:
@@ -140,18 +137,14 @@ def launch(
 
 
 def drawn(*shapes: str) -> Make:
-    """A `make` that draws arrays of shapes such as "m 128", of the workload's dtype and values."""
+    """A `make` that draws arrays of shapes such as "m 2*n", of the workload's dtype and values."""
 
     def make(workload: Workload, rng: np.random.Generator) -> tuple[Any, ...]:
-        return tuple(
-            values(
-                workload.values,
-                tuple(int(workload.sizes.get(side, side)) for side in shape.split()),
-                workload.dtype,
-                rng,
-            )
-            for shape in shapes
-        )
+        def size(side: str) -> int:
+            return math.prod(int(workload.sizes.get(part, part)) for part in side.split("*"))
+
+        sizes = [tuple(map(size, shape.split())) for shape in shapes]
+        return tuple(values(workload.values, shape, workload.dtype, rng) for shape in sizes)
 
     return make
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from kernels.machines import gpu, neuron, tpu
 from kernels.machines.compat import jax_pallas, jaxprs
 from kernels.machines.pallas.calls import calls_in
 from kernels.proof.ladder import Refused
@@ -49,8 +50,6 @@ def only_kernel(programs: list[Any]) -> str:
 
 def lowered(programs: list[Any]) -> str:
     """The lowering for a TPU takes every program; it knows blocks, dtypes and operations."""
-    from kernels.machines import tpu
-
     for function, arrays in programs:
         tpu.lower(function, *arrays, chip=CHIP)
     return f"lowered for a {CHIP}"
@@ -153,8 +152,6 @@ def fetches(programs: list[Any], **most: int) -> str:
 @_asking
 def schedule(programs: list[Any], *, bundles: int | None = None, spills: int | None = None) -> str:
     """The compiled kernel may have so many bundles in a grid step, and so many spills."""
-    from kernels.machines import tpu
-
     function, arrays = programs[0]
     kernel = tpu.schedule(function, *arrays, chip=CHIP)[0]
     if spills is not None and kernel.spills > spills:
@@ -168,21 +165,14 @@ def schedule(programs: list[Any], *, bundles: int | None = None, spills: int | N
 
 def for_hopper(program: Any) -> Any:
     """A function and its arrays → the kernels.gpu.GpuProgram that an H100 gets."""
-    from kernels.machines import gpu
-
     function, arrays = program
     return gpu.compile(function, *arrays, passes=False)
 
 
 @_asking
 def on_gpu(programs: list[Any], *, registers: int, blocks: int, uses: str) -> str:
-    """The only kernel, compiled for an H100: no spill, few registers, enough blocks an SM.
-
-    Args:
-        registers: of a thread, at most so many.
-        blocks: that an SM keeps at once, at least so many.
-        uses: an operation that has to stand in its machine code.
-    """
+    """The only kernel, compiled for an H100: no spill, at most so many registers a thread, at least
+    so many blocks an SM, and the operation `uses` in its machine code."""
     kernel = for_hopper(programs[0]).kernel()
     if kernel.spills:
         raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")
@@ -219,19 +209,14 @@ def read_by(programs: list[Any], most: int) -> str:
 
 
 def _compiled(programs: list[Any]) -> Any:
-    from kernels.machines import tpu
-    from kernels.machines.tpu import hlo
-
     function, arrays = programs[0]
-    return hlo.parse(tpu.compile(function, *arrays, chip=CHIP, executable=False).hlo), arrays
+    return tpu.hlo.parse(tpu.compile(function, *arrays, chip=CHIP, executable=False).hlo), arrays
 
 
 def on_neuron(refusal: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """What runs an answer in NKI; refusal(estimate, *arrays) says what is wrong with its cost."""
 
     def call(kernel: Any, *arrays: Any, interpret: Any) -> Any:
-        from kernels.machines import neuron
-
         result = neuron.run(kernel, *arrays, interpret=interpret)
         simulated = isinstance(interpret, neuron.InterpretParams)
         words = refusal(neuron.estimate(kernel, *arrays), *arrays) if refusal and simulated else ""

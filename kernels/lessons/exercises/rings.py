@@ -10,6 +10,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises import bars
 from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.machines import tpu
 from kernels.proof.backends.pallas_tpu_mesh import IN_LESSONS_MESH
 from kernels.proof.judge import same
 from kernels.proof.ladder import Refused
@@ -67,8 +68,6 @@ def _scatter(kernel, x, interpret, ways=()):
 
 def _many_orders(programs):
     """Right in many orders of arrival, and the same in all: a race may take some luck to be met."""
-    from kernels.machines import tpu
-
     function, arrays = programs[0]
     run = functools.partial(tpu.simulate, function, *arrays, mesh={"x": len(arrays[0])})
     first = run(seed=None).result

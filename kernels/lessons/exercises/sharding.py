@@ -9,7 +9,7 @@ from jax.sharding import PartitionSpec as P
 
 from kernels.lessons.exercises.bars import CHIP, Bar
 from kernels.lessons.exercises.exercise import Exercise, drawn
-from kernels.machines.tpu import hlo
+from kernels.machines import tpu
 from kernels.proof.backends.pallas_tpu_mesh import over
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
@@ -37,13 +37,11 @@ def on_each(answer, *arrays):
 
 def sent(answer, arrays):
     """(kind, bytes) of what a chip sends, in the program that is compiled for a ring of chips."""
-    from kernels.machines import tpu
-
     whole = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
     cut = {"mesh": {"x": CHIPS}, "in_specs": (P("x"),) * len(whole), "out_specs": P("x")}
     call = over(lambda *parts: answer(*(part[0] for part in parts))[None], **cut)
     compiled = tpu.compile(call, *whole, chip=CHIP, executable=False, **cut)
-    return hlo.parse(compiled.hlo).sent
+    return tpu.hlo.parse(compiled.hlo).sent
 
 
 def sending(figure, workload, per, bar, ours):
@@ -67,12 +65,6 @@ def _gradient(part, x, y):
     """The rows of w, and a batch of examples, of each chip."""
     w, x, y = (a.reshape(-1, a.shape[-1]) for a in (part, x, y))
     return (x.T @ (x @ w - y)).reshape(part.shape)
-
-
-def _learning(workload, rng):
-    chips, batch, rows, columns = workload.sizes.values()
-    shapes = (chips, rows, columns), (chips, batch, chips * rows), (chips, batch, columns)
-    return tuple(values(workload.values, shape, workload.dtype, rng) for shape in shapes)
 
 
 def _losses(logits, labels):
@@ -106,8 +98,6 @@ def _exchanges_sums(programs):
     """Compiled over 2 × 2 chips, only the result's sums are exchanged, and no chip holds more than
     half of the arguments.
     """
-    from kernels.machines import tpu
-
     function, arguments = programs[0]
     *in_specs, out = function(*arguments)
     mesh = {"x": 2, "y": 2}
@@ -117,7 +107,7 @@ def _exchanges_sums(programs):
     held, half = compiled.memory.arguments, sum(a.nbytes for a in arguments) // 2
     if held > half:
         raise Refused(f"a chip holds {held} bytes of arguments, at most {half}")
-    exchanges = hlo.parse(compiled.hlo).collectives
+    exchanges = tpu.hlo.parse(compiled.hlo).collectives
     words = ", ".join(f"{i.opcode} over {i.group_size} chips" for i in exchanges) or "none"
     if [i.opcode for i in exchanges] != ["all-reduce"]:
         raise Refused(f"the exchanges are {words}; wanted is one all-reduce")
@@ -169,7 +159,7 @@ EXERCISES = (
         "sum of (x w - y)² over the examples of all. It returns the gradient of this chip's part, "
         "and a chip sends no more than one all-reduce of w would.",
         _gradient,
-        _learning,
+        drawn("chips rows columns", "chips batch chips*rows", "chips batch columns"),
         cases(
             "chips batch rows columns",
             several=(4, 3, 2, 5),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from kernels.lessons.gallery.bug import Bug
+from kernels.lessons.gallery.bug import family
 from kernels.proof.workload import Workload
 
 WEIGHTS = {"weights": "int4"}
@@ -55,10 +55,7 @@ def unpacked(x, y, x_scale, y_scale, bias, *, weights, interpret, fault, repaire
     )(jnp.moveaxis(x.reshape(m, k // 2, 2), 2, 0), y, y_scale, bias[None])
 
 
-def _faulty(fault, **facts):
-    facts = {"operator": "quantized_matmul", "caught_by": "interpret", "says": "allowed"} | facts
-    return Bug(functools.partial(unpacked, fault=fault), shown=unpacked, **facts)
-
+_faulty = family(unpacked, operator="quantized_matmul", caught_by="interpret", says="allowed")
 
 unsigned_nibble = _faulty(
     "unsigned_nibble",

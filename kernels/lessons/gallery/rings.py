@@ -131,19 +131,11 @@ def ring_sum(x, axis_name, *, interpret, repaired=False):
     )(x.reshape(n, rows, columns))
 
 
-def _ring(fault, title, caught_by, says, cause, lesson, workload=FOUR):
-    return Bug(
-        IN_LESSONS_MESH.spread(functools.partial(ring, fault=fault)),
-        title=title,
-        operator="all_gather",
-        caught_by=caught_by,
-        says=says,
-        cause=cause,
-        lesson=lesson,
-        workloads=(workload,),
-        backend=IN_LESSONS_MESH,
-        shown=ring,
-    )
+def _ring(fault, title, *others, workload=FOUR):
+    """others: where it is caught, what is said, the cause and the lesson."""
+    kernel = IN_LESSONS_MESH.spread(functools.partial(ring, fault=fault))
+    facts = "all_gather", *others, (workload,)
+    return Bug(kernel, title, *facts, backend=IN_LESSONS_MESH, shown=ring)
 
 
 ring_with_half_a_barrier = _ring(
@@ -196,7 +188,7 @@ ring_collective_id_twice = _ring(
     "every step meets at the same barrier: a fast neighbour's signal of the next step is taken for "
     "one of the slow neighbour, whose slot is then overwritten while it is being sent on",
     "a barrier of neighbours serves once; what comes after it needs a semaphore for each neighbour",
-    SIX,
+    workload=SIX,
 )
 ring_negative_block = _ring(
     "negative",

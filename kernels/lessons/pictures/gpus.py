@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernels.lessons.pictures.canvas import Canvas, Picture, Player, in_bytes
 from kernels.machines.checks import fail, one_of
-
-if TYPE_CHECKING:
-    from kernels.machines.gpu.compiler import GpuProgram
-    from kernels.machines.gpu.kernel import GpuKernel
+from kernels.machines.gpu import sass
+from kernels.machines.gpu.chips import chip
+from kernels.machines.gpu.compiler import GpuProgram
+from kernels.machines.gpu.kernel import GpuKernel
 
 BINDS, ROOM = "#c8443c", "#3b78c2"
 HEAT = "#d07b1f"
@@ -65,8 +65,6 @@ def heat(kernel: GpuKernel) -> Picture:
     Raises:
         ValueError: for one without a loop.
     """
-    from kernels.machines.gpu import sass
-
     if not kernel.loops:
         fail("kernel", f"{kernel.name}, which has no loop", "one with a loop")
     loop = max(kernel.loops, key=lambda own: (sass.flops(own), len(own.instructions)))
@@ -151,8 +149,6 @@ def waves(kernels: Mapping[str, GpuKernel], start: str | None = None) -> Player:
     Raises:
         ValueError: for none, for a kernel whose launch is not known, and for an unknown start.
     """
-    from kernels.machines.gpu.chips import chip
-
     if not kernels:
         fail("kernels", "empty", "one or more")
     choices: list[dict[str, Any]] = []

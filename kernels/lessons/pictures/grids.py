@@ -14,7 +14,6 @@ from kernels.machines.pallas.calls import FAST, Affine, Call, Operand, affine
 from kernels.machines.tpu.chips import CHIPS
 from kernels.machines.tpu.simulator import Simulation
 
-CORE_COLOURS = ("#3b78c2", "#d07b1f")
 MOST_PROGRAMS = 1 << 18  # that a browser counts without a pause
 MOST_RECORDED = 10_000  # numbers of a player whose index maps are not affine
 FLOORS = "name", "vmem_limit_bytes", "vmem_bytes", "hbm_bytes_per_second", "bf16_flops"  # of a v5e
@@ -148,7 +147,7 @@ def order(simulation: Simulation, grid: Sequence[int]) -> Picture:
     for point, core in zip(simulation.order, simulation.core):
         i, j = (0, *point) if len(grid) == 1 else point
         clock[core] += 1
-        colour = CORE_COLOURS[int(core) % len(CORE_COLOURS)]
+        colour = colour_of(int(core))
         x, y = j * cell, 22 + i * cell
         canvas.rect(x + 2, y + 2, cell - 4, cell - 4, fill=colour, opacity=0.3, stroke=colour)
         canvas.text(x + cell / 2, y + cell / 2 + 5, str(clock[core]), size=15, anchor="middle")
@@ -156,7 +155,7 @@ def order(simulation: Simulation, grid: Sequence[int]) -> Picture:
         canvas.text(columns * cell + 8, 22 + rows * cell / 2, "i", size=12)
     x = 0.0
     for core in sorted(set(map(int, simulation.core))):
-        canvas.rect(x, 32 + rows * cell, 12, 12, fill=CORE_COLOURS[core], opacity=0.5)
+        canvas.rect(x, 32 + rows * cell, 12, 12, fill=colour_of(core), opacity=0.5)
         canvas.text(x + 18, 42 + rows * cell, f"core {core}", size=12)
         x += 74
     run = ", ".join(str(tuple(map(int, point))) for point in simulation.order[:8])

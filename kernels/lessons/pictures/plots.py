@@ -38,13 +38,6 @@ def style() -> None:
         set_matplotlib_formats("svg")
 
 
-def _axes(axes: Any, size: tuple[float, float]) -> Any:
-    style()
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(figsize=size, layout="constrained")[1] if axes is None else axes
-
-
 def _whiskers(estimate: Estimate, rate: float, roof: float) -> list[list[float]]:
     """How far a rate may lie below and above, by the band of its estimate, and not above the roof;
     0 where it has none, or where the band lies on the other side."""
@@ -64,17 +57,15 @@ def plain(axis: Any) -> None:
 def roofline(
     estimates: Mapping[str, Estimate] | Sequence[Estimate],
     title: str | None = None,
-    axes: Any = None,
 ) -> Any:
     """Draw estimates under the roof of their chip.
 
     Args:
         estimates: label → Estimate, all for one chip and with matrix products.
         title: by default it states how near the best one comes.
-        axes: a matplotlib Axes; None makes one.
 
     Returns:
-        The Axes.
+        A matplotlib Axes.
 
     Raises:
         ValueError: for estimates of several chips or without products.
@@ -86,7 +77,10 @@ def roofline(
         accepted = "estimates for one chip, each with matrix products"
         fail("estimates", f"of {', '.join(sorted(chips)) or 'nothing'}", accepted)
     chip = CHIPS[chips.pop()]
-    axes = _axes(axes, (6.4, 4.0))
+    style()
+    import matplotlib.pyplot as plt
+
+    axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")[1]
     ridge = chip.bf16_flops / chip.hbm_bytes_per_second
     at = {name: e.flops / max(e.hbm_bytes, 1) for name, e in estimates.items()}
     low = min([ridge / 8, *at.values()]) / 2
@@ -123,7 +117,6 @@ def ranges(
     title: str,
     unit: str,
     marks: Mapping[str, float] | None = None,
-    axes: Any = None,
 ) -> Any:
     """A bar from the least to the most for each name, from the top down.
 
@@ -132,15 +125,13 @@ def ranges(
         title: what is to be seen.
         unit: of the figures, for the axis.
         marks: lines across all bars, such as what others measured, by name.
-        axes: Matplotlib's, to draw into; None makes a figure.
 
     Returns:
-        The axes.
+        A matplotlib Axes.
     """
-    if axes is None:
-        import matplotlib.pyplot as plt
+    import matplotlib.pyplot as plt
 
-        _, axes = plt.subplots(figsize=(7, 0.6 + 0.45 * len(brackets)))
+    _, axes = plt.subplots(figsize=(7, 0.6 + 0.45 * len(brackets)))
     names = list(brackets)
     for row, (low, high) in enumerate(brackets.values()):
         axes.barh(row, high - low, left=low, height=0.55, color="C0", alpha=0.6)

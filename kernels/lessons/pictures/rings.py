@@ -38,12 +38,8 @@ def ring() -> Player:
 
 
 def events(slow: int, guarded: bool) -> list[tuple[str, list[tuple[int, str]]]]:
-    """What happens, in order: words, and the texts that change, each with its place.
-
-    Args:
-        slow: ticks that device SLOW takes for one thing, where the others take one.
-        guarded: whether a device waits for `free`.
-    """
+    """What happens, in order: words, and the texts that change, each with its place; device SLOW
+    takes `slow` ticks for one thing, and `guarded` devices wait for `free`."""
     devices = DEVICES
     slots: list[list[Any]] = [[None, None] for _ in range(devices)]  # (chunk, devices added up)
     kept = [[False, False] for _ in range(devices)]  # whether a slot is still to be sent on

@@ -22,23 +22,14 @@ Replacement = tuple[tuple[int, ...], Callable[[Sequence[Any]], tuple[Any, ...]]]
 
 @dataclass(frozen=True)
 class Block:
-    """One blocked operand of a pallas_call, in plain words.
+    """One blocked operand of a pallas_call, in plain words."""
 
-    Args:
-        name: as the kernel calls it.
-        shape, dtype: of the whole array.
-        sizes: of its block, a squeezed dimension as 1.
-        elements: of each dimension, whether the index map counts elements in it, and not blocks.
-        memory: JAX's word for where the block is put, "none" where nothing was said.
-        mapping: JAX's own BlockMapping.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  # as the kernel calls it
+    shape: tuple[int, ...]  # of the whole array
     dtype: str
-    sizes: tuple[int, ...]
-    elements: tuple[bool, ...]
-    memory: str
+    sizes: tuple[int, ...]  # of its block, a squeezed dimension as 1
+    elements: tuple[bool, ...]  # whether the index map counts elements in a dimension, not blocks
+    memory: str  # JAX's word for where the block is put, "none" where nothing was said
     mapping: Any = field(repr=False, compare=False)  # JAX's BlockMapping
 
     def indices(

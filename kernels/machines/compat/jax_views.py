@@ -95,17 +95,9 @@ def _is_view(step: Any) -> bool:
 
 
 def places(shape: tuple[int, ...], steps: Sequence[Any]) -> np.ndarray:
-    """Where in memory of this shape each element of a part lies: of the part's shape, places in the
-    memory, counted row by row.
-
-    Args:
-        shape: of the memory.
-        steps: indexers and views, one after another.
-
-    Raises:
-        IndexError: the part is not all within its view.
-        NotImplementedError: for views by anything but reshape.
-    """
+    """Where in memory of this shape each element of a part lies, which indexers and views take one
+    after another: of the part's shape, places in the memory, counted row by row. IndexError where
+    it is not all within its view, NotImplementedError for views by anything but reshape."""
     shapes = [shape]
     axes: list[Any] = []
     for step in steps:

@@ -208,12 +208,8 @@ def interpret(
     rule: Callable[[Any, list[Any]], Sequence[Any]],
     lift: Callable[[Any], Any] = lambda value: value,
 ) -> list[Any]:
-    """What a closed jaxpr gives, as a rule has its equations; calls of others are gone through.
-
-    Args:
-        rule: of an equation and what it reads → what it gives.
-        lift: what a constant or a literal is to the rule.
-    """
+    """What a closed jaxpr gives: rule(equation, what it reads) → what it gives, and lift(a constant
+    or a literal) → what that is to the rule; calls of others are gone through."""
     inner = opened(jaxpr)
     known = dict(zip(inner.constvars, map(lift, getattr(jaxpr, "consts", ())), strict=True))
     known |= dict(zip(inner.invars, values, strict=True))

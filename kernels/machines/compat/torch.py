@@ -18,10 +18,6 @@ def import_torchvision() -> None:
 
     Private: the names and the schema of torchvision's operators, in torchvision 0.24 to 0.28, and
     `torch.library._scoped_library`, in torch 2.9 to 2.13.
-
-    Raises:
-        RuntimeError: torchvision cannot be imported for another reason.
-        ImportError: it is not installed.
     """
     import torch
 

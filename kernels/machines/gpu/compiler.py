@@ -308,14 +308,8 @@ def compile_program(
     passes: bool = False,
     timeout: float = TIMEOUT,
 ) -> GpuProgram:
-    """Compile one exported program; errors as of compile.
-
-    Args:
-        program: as `export` makes it.
-        options: XLA's compiler options; None calls libraries for matrix products.
-        passes: whether to keep the program before and after each pass.
-        timeout: seconds.
-    """
+    """Compile one exported program, all as `compile` does; options=None calls libraries for matrix
+    products."""
     positive("timeout", timeout)
     _check_tools()
     question = {

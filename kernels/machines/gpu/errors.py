@@ -19,10 +19,10 @@ def translate(text: str, printed: str = "") -> GpuCompileError:
     """Turn the text of an error of JAX, Triton, Mosaic, XLA or ptxas into a GpuCompileError;
     `printed` is what the compiler said besides, of which Mosaic GPU's error says nothing."""
     whole = f"{text}\n{printed}" if printed.strip() else text
-    for rule in (_shared, _plain):
-        if error := rule(whole):
-            error.original = whole
-            return error
+    plain = plain_words(__file__, whole, "unknown")
+    if error := _shared(whole) or (GpuCompileError(*plain) if plain else None):
+        error.original = whole
+        return error
     said = re.search(r"error: ([^\n]*)", printed) if "Pass pipeline failed" in text else None
     return GpuCompileError("other", said[1] if said else first_line(text), whole)
 
@@ -52,8 +52,3 @@ def _shared(text: str) -> GpuCompileError | None:
         if said := re.search(known, text):
             return overflow(int(said[1], base), int(said[2], base))
     return None
-
-
-def _plain(text: str) -> GpuCompileError | None:
-    said = plain_words(__file__, text, "unknown")
-    return GpuCompileError(*said) if said else None

@@ -28,15 +28,8 @@ def prepare() -> Callable[[dict], dict]:
 
 
 def answer(plugin: xla_gpu.Plugin, question: dict) -> dict:
-    """Compile one program.
-
-    Args:
-        plugin: XLA's.
-        question: as compile_program asks it: program, spec, mesh, options, passes.
-
-    Returns:
-        Texts, as compat.xla_gpu reads them, memory, seconds. Of a refused program: error, seconds.
-    """
+    """What compile_program asks for: texts, as compat.xla_gpu reads them, memory and seconds; of a
+    program that is refused: error and seconds."""
     start = time.perf_counter()
     dumps, mosaic = Path(os.environ["TMPDIR"]) / "xla", Path(os.environ["MOSAIC_GPU_DUMP_TO"])
     for folder in (dumps, mosaic):

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.machines.base import published
+from kernels.machines.base import PublishedChip, published
 from kernels.machines.checks import one_of
 
 ENGINES = ("Tensor", "Vector", "Scalar", "GpSimd")
@@ -13,11 +13,10 @@ PARTITIONS = 128
 
 
 @dataclass(frozen=True)
-class NeuronChip:
-    """One chip, and one of its NeuronCores: a kernel runs on one core.
+class NeuronChip(PublishedChip):
+    """One chip, named after its instances, and one of its NeuronCores: a kernel runs on one core.
 
     Args:
-        name: of the instance family.
         generation: of its NeuronCores, 2 to 4.
         cores: on the chip; they share the main memory.
         clock_hz: cycles a second of each engine.
@@ -38,10 +37,8 @@ class NeuronChip:
         short: elements a partition below which an instruction is short.
         wide_stride_bytes: a larger stride halves the rate.
         reciprocal_cycles: of the Vector engine, for an element.
-        sources: where each figure is from, in words.
     """
 
-    name: str
     generation: int
     cores: int
     clock_hz: Mapping[str, float]
@@ -63,13 +60,6 @@ class NeuronChip:
     short: int
     wide_stride_bytes: int
     reciprocal_cycles: float
-    sources: tuple[tuple[str, str], ...] = field(repr=False)
-
-    def source(self, name: str) -> str:
-        """Where the figure `name` is from."""
-        sources = dict(self.sources)
-        one_of("name", name, sources)
-        return sources[name]
 
 
 CHIPS = published(NeuronChip, __file__)

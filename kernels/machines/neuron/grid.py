@@ -37,15 +37,6 @@ def program_ndim() -> int:
     return len(machine().grid)
 
 
-def run_each(core: NeuronMachine, call: Callable[[], Any], programs: list[int]) -> Any:
-    """Each program from its start to its end; what the last one returned."""
-    returned = None
-    for program in programs:
-        core.enter(program)
-        returned = call()
-    return returned
-
-
 class _Ended(Exception):
     """Another program has failed."""
 

@@ -30,7 +30,7 @@ def install() -> Iterator[None]:
     Afterwards the names are gone again. NeuronError where the vendor's package is installed: then
     the names are taken, and neuron.simulate runs a kernel of it as it is.
     """
-    taken = [name for name in ("nki", "neuronxcc") if vendor.find(name)]
+    taken = [name for name in vendor.MODULES if vendor.find(name)]
     if taken:
         raise NeuronError(
             f"the vendor's {taken[0]} is installed, and keeps its name; neuron.simulate runs its "

@@ -82,10 +82,6 @@ class _Body(NamedTuple):
             later.append(one._replace(reads=tuple(moved[:reads]), writes=tuple(moved[reads:])))
         return later
 
-    def gives(self, ahead: int, instructions: Sequence[EngineInstruction]) -> bool:
-        """Whether these are what that iteration was expected to do."""
-        return self.instructions(ahead) == list(instructions)
-
 
 def _alike(one: EngineInstruction, other: EngineInstruction) -> bool:
     """Whether two are the same but for what they touch."""
@@ -260,7 +256,7 @@ class Loops:
             self._make(body, number - SAMPLED + 1)
         first = len(self.instructions)
         yield turns[middle]
-        if not body.gives(middle - SAMPLED + 1, self.instructions[first:]):
+        if body.instructions(middle - SAMPLED + 1) != self.instructions[first:]:
             sample.whole.add(line)
             raise Unsteady
         for number in range(middle + 1, len(turns) - 1):

@@ -659,12 +659,6 @@ def machine() -> NeuronMachine:
     return core
 
 
-def is_sampled() -> bool:
-    """Whether a run is going on that leaves iterations of loops out."""
-    core = running.get()
-    return core is not None and core.sample is not None
-
-
 def _wide(name: str, view: View) -> np.ndarray:
     """As the engines cast what they stream."""
     if dtypes.is_packed(view.dtype):

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernels.machines.neuron.kernel import function_of, standing
-
-VENDOR = ("nki", "neuronxcc")  # top-level names of the vendor's packages
+from kernels.machines.neuron.vendor import MODULES
 
 
 def simulated(kernel) -> Callable[..., Any]:
@@ -49,4 +48,4 @@ class _Rebinding:
 
 def _is_vendors(value) -> bool:
     name = value.__name__ if isinstance(value, types.ModuleType) else type(value).__module__
-    return isinstance(name, str) and name.split(".")[0] in VENDOR
+    return isinstance(name, str) and name.split(".")[0] in MODULES

@@ -17,7 +17,7 @@ from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.chips import chip as find_chip
 from kernels.machines.neuron.chips import target
 from kernels.machines.neuron.errors import HERE, NeuronError, located
-from kernels.machines.neuron.grid import Turns, run_each
+from kernels.machines.neuron.grid import Turns
 from kernels.machines.neuron.kernel import GENERATIONS, generation_of
 from kernels.machines.neuron.loops import Sample
 from kernels.machines.neuron.machine import NeuronMachine
@@ -211,7 +211,11 @@ def _run(core: NeuronMachine, call: Callable[[], Any]) -> Any:
     if 1 < len(programs) <= 8 and not core.beta1:  # cores, which may wait for each other
         core.turns = Turns(core, programs)
         return core.turns.run(call)
-    return run_each(core, call, programs)
+    returned = None
+    for program in programs:
+        core.enter(program)
+        returned = call()
+    return returned
 
 
 def as_array(value, numbers: bool = True) -> np.ndarray | None:

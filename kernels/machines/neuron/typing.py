@@ -6,19 +6,11 @@ from __future__ import annotations
 class _Annotation:
     """tensor[128, 512]: says something to a reader, and nothing to the simulator."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-
     def __getitem__(self, key) -> _Annotation:
         return self
 
     def __call__(self, *arguments, **options) -> _Annotation:
         return self
 
-    def __repr__(self) -> str:
-        return f"nki.typing.{self.name}"
 
-
-tensor = _Annotation("tensor")
-mutable_tensor = _Annotation("mutable_tensor")
-scalar = _Annotation("scalar")
+tensor = mutable_tensor = scalar = _Annotation()

@@ -117,9 +117,11 @@ def start(device: str = "cpu", *, threads: int | None = None, debug: bool = Fals
             "here; start processes with multiprocessing.get_context('spawn')"
         )
     with _lock:
-        if _running is None:
-            ti = module()
-            _running = _started_by_hand(ti)
+        ti = module()
+        if _running is None and compat.is_started(ti):
+            # By the reader himself: a second ti.init would end what he made after it.
+            device_of_his = "cuda" if ti.cfg.arch == ti.cuda else "cpu"
+            _running = Running(device_of_his, ti.cfg.cpu_max_num_threads, ti.cfg.debug)
         if _running is None:
             wanted = Running(device, threads or _threads(), debug)
             with contextlib.redirect_stdout(io.StringIO()):  # it prints what it starts on
@@ -138,15 +140,6 @@ def start(device: str = "cpu", *, threads: int | None = None, debug: bool = Fals
             "started once in a process; kernels.taichi.run starts another process"
         )
     return has
-
-
-def _started_by_hand(ti: ModuleType) -> Running | None:
-    """What the reader's own ti.init chose: a second one would end what he made after it."""
-    if not compat.is_started(ti):
-        return None
-    cfg = ti.cfg
-    device = "cuda" if cfg.arch == ti.cuda else "cpu"
-    return Running(device, cfg.cpu_max_num_threads, cfg.debug)
 
 
 _threads = threads  # `start` has an argument of that name

@@ -8,7 +8,6 @@ import functools
 import os
 import pickle
 import re
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -130,8 +129,8 @@ def run_once(
     file.write_bytes(pickle.dumps(question))
     program = f"import os, pickle; from {module} import main; os.chdir({str(folder)!r}); "
     program += f"main(pickle.load(open({str(file)!r}, 'rb')))"
-    paths = os.pathsep.join(os.path.abspath(p or ".") for p in sys.path)
-    environment = os.environ | runtime.QUIET | {"PYTHONPATH": paths} | dict(variables)
+    own = {"PYTHONPATH": child.search_path(), **variables}
+    environment = os.environ | runtime.QUIET | own
     try:
         done = child.run(child.python("-c", program), seconds=seconds, environment=environment)
     except child.ChildLate:

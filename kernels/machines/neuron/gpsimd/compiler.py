@@ -4,13 +4,12 @@ import contextlib
 import functools
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from kernels.machines import cache, optional
+from kernels.machines import cache, child, optional
 from kernels.machines.checks import fail, one_of
 from kernels.machines.neuron.gpsimd.errors import GpSimdCompileError
 
@@ -99,15 +98,10 @@ def check(sources: Sequence[Path | str]) -> None:
 def line_of(binary: Path, address: int) -> str | None:
     """ "file.cpp:line" of the operator's code at `address`; None where nothing tells."""
     try:
-        said = subprocess.run(
-            ["addr2line", "-i", "-e", str(binary), hex(address - 1)],
-            capture_output=True,
-            text=True,
-            timeout=20,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
+        done = child.run(["addr2line", "-i", "-e", str(binary), hex(address - 1)], seconds=20)
+    except (OSError, child.ChildLate):
         return None
-    for line in said.splitlines():  # the innermost first; our headers are not the operator
+    for line in done.stdout.splitlines():  # the innermost first; our headers are not the operator
         if (at := re.match(r"(.*?):(\d+)", line)) and "gpsimd/include" not in at[1]:
             return f"{Path(at[1]).name}:{at[2]}"
     return None
@@ -157,18 +151,12 @@ def _object(
 
 
 def _gpp(*arguments: str) -> None:
+    plain = os.environ | {"LC_ALL": "C"}
     try:
-        done = subprocess.run(
-            [gpp(), *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=LONGEST,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except subprocess.TimeoutExpired:
+        done = child.run([gpp(), *arguments], seconds=LONGEST, environment=plain)
+    except child.ChildLate:
         raise GpSimdCompileError(f"g++ has not ended after {LONGEST:.0f} s") from None
-    if done.returncode:
+    if done.status:
         raise GpSimdCompileError(_plain(done.stderr), done.stderr)
 
 
@@ -200,8 +188,7 @@ def gpp() -> str:
 
 @functools.cache
 def _version() -> str:
-    said = subprocess.run([gpp(), "--version"], capture_output=True, text=True, timeout=60)
-    return said.stdout
+    return child.run([gpp(), "--version"], seconds=60).stdout
 
 
 def _key(texts: Mapping[str, str]) -> str:

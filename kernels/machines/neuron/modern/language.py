@@ -19,8 +19,8 @@ from kernels.machines.neuron.instructions import dma, elementwise
 from kernels.machines.neuron.instructions.along import reduce_axes, tensor_reduce
 from kernels.machines.neuron.instructions.common import VECTOR, tiles
 from kernels.machines.neuron.instructions.tensor_engine import spread
-from kernels.machines.neuron.machine import is_sampled, machine
-from kernels.machines.neuron.memory import HBM, PSUM, READ, SBUF, SHARED_HBM
+from kernels.machines.neuron.machine import machine
+from kernels.machines.neuron.memory import HBM, PSUM, READ, SBUF, SHARED_HBM, running
 from kernels.machines.neuron.operations import FUNCTION, TABLE, MathOperation, TileFunction
 from kernels.machines.neuron.sizes import TileSize
 from kernels.machines.neuron.tensors import Register, Span, Tensor
@@ -217,25 +217,22 @@ def affine_range(*bounds: int) -> Iterator[int]:
 
 def sequential_range(*bounds: int) -> range | Iterator[int]:
     """A loop whose iterations depend on each other."""
-    return machine().dependent(*bounds) if is_sampled() else range(*bounds)
+    core = running.get()  # where iterations are left out, it has to know of the loop
+    return core.dependent(*bounds) if core is not None and core.sample else range(*bounds)
 
 
 static_range = sequential_range
 
 
-def _number(value) -> int:
-    return value.number() if isinstance(value, Register) else int(value)
-
-
 def dynamic_range(start, stop=None, step: int = 1) -> Iterator[int]:
     """A loop on the device, whose bounds may be registers."""
-    bounds = (0, _number(start)) if stop is None else (_number(start), _number(stop))
+    bounds = (0, int(start)) if stop is None else (int(start), int(stop))
     return iter(range(*bounds, step))
 
 
 def fori_loop(lower, upper, body_fun: Callable[[Register], Any], step: int = 1) -> None:
     """body_fun for each number, which it gets in a register."""
-    for number in range(_number(lower), _number(upper), step):
+    for number in range(int(lower), int(upper), step):
         body_fun(Register(number))
 
 
