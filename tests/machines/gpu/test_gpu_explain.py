@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from commands import python, run
+from commands import run
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
