@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from commands import python, run
+from commands import run
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -90,12 +90,13 @@ def test_an_unknown_chip_and_a_missing_tool_are_one_line(monkeypatch, tmp_path):
 @pytest.mark.cuda
 def test_explain_takes_a_gpu_on_the_command_line(tmp_path, monkeypatch):
     monkeypatch.setenv("KERNELS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("import jax.numpy as jnp\n\ndef norm(x):\n    return x - 1\n")
 
     def explained():
         words = ("mine.py:norm", "--args", "f32[512,512]", "--chip", "a100", "--json")
-        done = python("-m", "kernels", "explain", *words, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        done = run("explain", *words)
+        assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 
     assert explained()["chip"] == "a100"
