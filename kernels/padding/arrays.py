@@ -85,8 +85,8 @@ def through_bits(
     """Call function(tile_bits, plan, out_bits) on the bits of any array; the result is of the kind
     of the tile, which `check` says.
 
-    works_on: "numpy" or "torch" for the arrays that the function takes; "either" for one that takes
-    tensors where the tile is on a GPU, and NumPy arrays otherwise.
+    The function works on "numpy" or "torch" alone, or on "either": tensors where the tile is on a
+    GPU, and NumPy arrays otherwise.
     """
     if kind == "jax":
         jax = require("jax", "JAX arrays")
