@@ -51,6 +51,7 @@ class Claim:
     there are not."""
 
     plain = "the reference"
+    rounds_sums = ""  # whoever traces it says so, see kernels.yours.answers
     rounding: Callable[..., Any] | None
     gradient_magnitude: Callable[..., Any] | None
 
