@@ -93,7 +93,7 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, result
         if _is_float(got[i]) and near.dtype != got[i].dtype:  # what is rounded is rounded in both
             near = near.astype(got[i].dtype)
         exact, size = expected.results[i], expected.magnitudes[i]
-        limits = {"terms": contract.terms, "budget": contract.budget}
+        limits: dict[str, Any] = {"terms": contract.terms, "budget": contract.budget}
         rounding = expected.roundings[i]
         verdict = budget.compare(got[i], exact, near, size, rounding=rounding, **limits)
         words = verdict.message

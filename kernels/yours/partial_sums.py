@@ -20,7 +20,7 @@ ROUNDS = 4  # of a loop or a grid that are gone through: by then a sum shows tha
 
 
 @dataclass(frozen=True)
-class Sum:
+class PartialSum:
     """What was rounded on the way to a value."""
 
     count: int = 0  # partial sums that were rounded to a narrow float, the value's own included
@@ -32,13 +32,13 @@ class Sum:
 class _Memory:
     """What was stored last in a reference."""
 
-    sum: Sum = Sum()
+    sum: PartialSum = PartialSum()
 
 
-def most_rounded(jaxpr: Any) -> Sum:
+def most_rounded(jaxpr: Any) -> PartialSum:
     """Of all that the kernels of a program store, what holds the most rounded partial sums. What a
     DMA copies counts as a term."""
-    stored = [Sum()]
+    stored = [PartialSum()]
     for equation in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
         body = jax_pallas.kernel(equation)
         memories = [_Memory() for _ in jaxprs.inputs(body)]
@@ -47,13 +47,13 @@ def most_rounded(jaxpr: Any) -> Sum:
     return _joined(stored)
 
 
-def _joined(sums: Sequence[Sum]) -> Sum:
+def _joined(sums: Sequence[PartialSum]) -> PartialSum:
     """The one that was rounded most often."""
-    most = max(sums, key=lambda one: one.count, default=Sum())
+    most = max(sums, key=lambda one: one.count, default=PartialSum())
     return replace(most, wide=any(one.wide for one in sums))
 
 
-def _run(jaxpr: Any, operands: Sequence[Any], stored: list[Sum]) -> list[Any]:
+def _run(jaxpr: Any, operands: Sequence[Any], stored: list[PartialSum]) -> list[Any]:
     """What a jaxpr gives of operands, sums or memories; to `stored` it adds what it stores."""
     places, _ = jaxprs.constants(jaxpr)
     variables = [*jaxprs.inputs(jaxpr), *places]
@@ -64,8 +64,8 @@ def _run(jaxpr: Any, operands: Sequence[Any], stored: list[Sum]) -> list[Any]:
 
     def read(variable: Any) -> Any:
         if jaxprs.literal(variable) is not None:
-            return Sum()
-        new: Any = _Memory() if "Ref" in type(variable.aval).__name__ else Sum()
+            return PartialSum()
+        new: Any = _Memory() if "Ref" in type(variable.aval).__name__ else PartialSum()
         return known.setdefault(variable, new)
 
     for equation in jaxprs.own_equations(jaxpr):
@@ -74,7 +74,7 @@ def _run(jaxpr: Any, operands: Sequence[Any], stored: list[Sum]) -> list[Any]:
     return [read(variable) for variable in jaxprs.outputs(jaxpr)]
 
 
-def _results(equation: Any, values: list[Any], stored: list[Sum]) -> list[Any]:
+def _results(equation: Any, values: list[Any], stored: list[PartialSum]) -> list[Any]:
     name = jaxprs.operation(equation)
     memory = next((value for value in values if isinstance(value, _Memory)), None)
     if name == "get" and memory:
@@ -92,8 +92,8 @@ def _results(equation: Any, values: list[Any], stored: list[Sum]) -> list[Any]:
         return _run(bodies[0], values, stored)
     for value in values:  # a copy, which may write anywhere
         if isinstance(value, _Memory):
-            value.sum = Sum()
-    sums = [value for value in values if isinstance(value, Sum)]
+            value.sum = PartialSum()
+    sums = [value for value in values if isinstance(value, PartialSum)]
     if name in SUMS:
         return [_added(equation, sums)]
     if name in SAME:
@@ -101,20 +101,20 @@ def _results(equation: Any, values: list[Any], stored: list[Sum]) -> list[Any]:
     return []
 
 
-def _added(equation: Any, sums: Sequence[Sum]) -> Sum:
+def _added(equation: Any, sums: Sequence[PartialSum]) -> PartialSum:
     count = sum(one.count for one in sums)
     return _rounded(equation, replace(_joined(sums), count=count, wide=True))
 
 
-def _rounded(equation: Any, value: Sum) -> Sum:
+def _rounded(equation: Any, value: PartialSum) -> PartialSum:
     """A value of an equation's dtype."""
     result = (jaxprs.outputs(equation) or jaxprs.inputs(equation))[0]
     if value.wide and any(narrow in str(result.aval) for narrow in NARROW):
-        return Sum(value.count + 1, False, tuple(jaxprs.frames(equation)))
+        return PartialSum(value.count + 1, False, tuple(jaxprs.frames(equation)))
     return value
 
 
-def _of_branches(equation: Any, values: list[Any], stored: list[Sum]) -> list[Any]:
+def _of_branches(equation: Any, values: list[Any], stored: list[PartialSum]) -> list[Any]:
     memories = [value for value in values if isinstance(value, _Memory)]
     before = [memory.sum for memory in memories]
     ends, results = [], []
@@ -128,7 +128,7 @@ def _of_branches(equation: Any, values: list[Any], stored: list[Sum]) -> list[An
     return [_joined(sums) for sums in zip(*results)]
 
 
-def _of_loop(equation: Any, values: list[Any], stored: list[Sum]) -> list[Any]:
+def _of_loop(equation: Any, values: list[Any], stored: list[PartialSum]) -> list[Any]:
     if jaxprs.operation(equation) == "scan":
         loop = jaxprs.scan(equation)
         body, fixed, carried, rounds = loop.body, loop.fixed, loop.carried, loop.length
