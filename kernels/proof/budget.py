@@ -17,6 +17,11 @@ sixth of that root in the root mean square, so twice the half of it is six stand
 Where the terms themselves are rounded to a narrow dtype before they are added up, their errors are
 as good as random: together they amount to the root of the sum of the terms' squares, times the
 dtype's epsilon. The plainest implementation is not taken to be more exact than that either.
+
+A kernel that rounds what it has added up so far to a narrow dtype, again and again, is off by more
+than that on some elements and by less on others, so no size of an error tells. Where its program
+shows that it does, and the plainest implementation is exact but for one rounding at the end, the
+kernel has to be so as well: one ulp, and what adding up in float32 may lose.
 """
 
 from __future__ import annotations

@@ -112,8 +112,8 @@ class Contract(Hashable, Protocol):
     and the cotangents. outputs: a name for each result. differentiable: names of arguments.
     static: names of array arguments whose values the program is made from. terms: how many an
     element adds up at most, 1 where nobody says so. budget: how many times the budget it may take.
-    plain: the name of the plainest implementation,
-    which sets the error budget.
+    rounds_sums: where a kernel rounds its partial sums again and again, in words; "" where nowhere.
+    plain: the name of the plainest implementation, which sets the error budget.
     """
 
     @property
@@ -136,6 +136,8 @@ class Contract(Hashable, Protocol):
     def terms(self) -> int: ...
     @property
     def budget(self) -> float: ...
+    @property
+    def rounds_sums(self) -> str: ...
     @property
     def workloads(self) -> Workloads: ...
     @property
@@ -193,7 +195,8 @@ class Operator:
         ValueError: for a name that stands twice, and for a plain form that is not there.
     """
 
-    terms, budget = 1, 1.0  # of an operator's sums its magnitude says enough
+    # Of an operator's sums its magnitude says enough.
+    terms, budget, rounds_sums = 1, 1.0, ""
 
     def __init__(
         self,

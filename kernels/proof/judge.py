@@ -92,18 +92,18 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, result
         near = plain[i]
         if _is_float(got[i]) and near.dtype != got[i].dtype:  # what is rounded is rounded in both
             near = near.astype(got[i].dtype)
-        verdict = budget.compare(
-            got[i],
-            expected.results[i],
-            near,
-            expected.magnitudes[i],
-            rounding=expected.roundings[i],
-            terms=contract.terms,
-            budget=contract.budget,
-        )
+        exact, size = expected.results[i], expected.magnitudes[i]
+        limits: dict[str, Any] = {"terms": contract.terms, "budget": contract.budget}
+        rounding = expected.roundings[i]
+        verdict = budget.compare(got[i], exact, near, size, rounding=rounding, **limits)
+        words = verdict.message
+        if verdict.passed and contract.rounds_sums:
+            once = [budget.compare(r, exact, exact, size, **limits) for r in (got[i], near)]
+            if once[1].passed and not once[0].passed:
+                verdict, words = once[0], f"{once[0].message}: {contract.rounds_sums}"
         if not verdict.passed:
             prefix = f"{output}: " if len(got) > 1 else ""
-            raise Refused(prefix + verdict.message, output, verdict.place)
+            raise Refused(prefix + words, output, verdict.place)
         used = max(used, verdict.used)
     return used
 

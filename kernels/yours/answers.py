@@ -176,15 +176,21 @@ def weigh(
 @functools.cache
 def _looked_at(claim: Claim) -> tuple[str, str | None]:
     """Why no rung runs it; and where, in a bracket or a word, it first asks for a product whose
-    factors a machine rounds: None where nowhere, "" where it cannot be traced."""
+    factors a machine rounds: None where nowhere, "" where it cannot be traced. The claim is told
+    where its partial sums are rounded."""
     from kernels.machines.compat import jax_pallas, jaxprs
     from kernels.proof import ladder
+    from kernels.yours.partial_sums import MOST, most_rounded
+
+    def line(frames: Sequence[tuple[str, int]]) -> str:
+        own = next((frame for frame in frames if user_file(frame[0])), None)
+        return f" ({Path(own[0]).name}:{own[1]})" if own else ""
 
     with contextlib.suppress(Exception), jax_pallas.compiled():
         subject = _subject(claim, Brought(claim.declared.chips))
         try:
-            function, arrays = ladder.programs(subject, claim.workloads.named[0])[-1]
-            traced = jaxprs.trace(function, *arrays)
+            programs = ladder.programs(subject, claim.workloads.named[0])
+            forward, *_, traced = [jaxprs.trace(f, *a) for f, a in (programs[0], *programs)]
         except NameError as error:
             if "unbound axis name" in str(error):
                 return f"it names an axis of a mesh ({error}); {HAND_OVER}", None
@@ -196,9 +202,12 @@ def _looked_at(claim: Claim) -> tuple[str, str | None]:
             talks = jax_pallas.is_kernel(equation) and jax_pallas.reaches_other_chips(equation)
             if talks and not claim.spread:
                 return f"it talks to other chips; {HAND_OVER}", None
+        if (worst := most_rounded(forward)).count > MOST:
+            claim.rounds_sums = (
+                f"what it has added up is rounded after each term{line(worst.lines)}"
+            )
         products = [e for e in jaxprs.equations(traced) if jaxprs.passes(e) in (1, 3)]
-        lines = [f for e in products for f in jaxprs.frames(e) if user_file(f[0])]
-        place = f" ({Path(lines[0][0]).name}:{lines[0][1]})" if lines else " of a library"
+        place = line([frame for e in products for frame in jaxprs.frames(e)]) or " of a library"
         return "", place if products else None
     return "", ""
 

@@ -14,8 +14,8 @@ from typing import Any
 from kernels.machines.checks import brief, fail, one_of, positive
 from kernels.machines.compat import jax_pickles
 from kernels.yours import memory
-from kernels.yours.declared import CHIPS, VALUES, Declared
-from kernels.yours.report import FAILED, ProblemResult, Report
+from kernels.yours.declared import CHIPS, OWN, VALUES, Declared
+from kernels.yours.report import FAILED, PASSED, ProblemResult, Report
 from kernels.yours.sandbox import walls
 
 TIMEOUT = 300.0  # seconds for one problem at one rung
@@ -279,6 +279,9 @@ def _climb(
         if kernel["budget"] != 1:
             notes.append(f"{name}: {kernel['budget']:g} times the usual error budget, as declared")
         for rung in rungs:
+            # Of the file's own values interpret has said what there is to say: the program is one.
+            if rung in ONCE and name.endswith(OWN) and results[-1].status == PASSED:
+                continue
             problems = kernel["problems"][: 1 if rung in ONCE else None]
             for place, problem in enumerate(problems):
                 if progress:

@@ -15,8 +15,9 @@ from jax.experimental import pallas as pl
 import kernels
 from kernels.machines.compat.gone import INSTEAD, gone
 from kernels.machines.optional import available
-from kernels.yours import judging, models
-from kernels.yours.declared import OWN
+from kernels.yours import judging, models, proving
+from kernels.yours.claim import Claim
+from kernels.yours.declared import OWN, Declared
 from kernels.yours.report import ProblemResult, Report
 from kernels.yours.verdict import SCHEMA
 
@@ -112,6 +113,25 @@ def test_what_the_interpreters_decide(messages, faithful, verdict, says):
     decision = judging._decided(Report(tuple(results)), "f", faithful, "")
     assert (decision["verdict"], decision["rung"]) == (verdict, "interpret")
     assert says in " ".join((decision["why"], *decision["notes"]))
+
+
+@pytest.mark.parametrize(("status", "asked"), [("passed", 1), ("failed", 2), ("skipped", 2)])
+def test_the_own_values_of_a_file_are_simulated_only_where_interpret_fails(status, asked):
+    """The program is one, and its values are too: a draw that does not vary is one problem."""
+    questions = []
+
+    def ask(question):
+        questions.append(question)
+        return {"status": status, "message": ""}
+
+    known = dict(problems=["values"], chips=(), budget=1, devices="")
+    pair = [{"name": name, **known} for name in ("f", "f" + OWN)]
+    proving._climb(ask, {}, judging.RUNGS, (), 0, kernels=pair)
+    assert sum(question["rung"] == "simulate" for question in questions) == asked
+    fixed = np.linspace(0, 1, 8, dtype=np.float32)
+    for draw, count in ((lambda rng: (fixed,), 1), (lambda rng: (rng.random(8),), 2)):
+        named = Claim(Declared(np.exp, np.exp, draw, values=("given",))).workloads.named
+        assert len(named) == count
 
 
 @pytest.mark.parametrize(

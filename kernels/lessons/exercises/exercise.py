@@ -66,6 +66,7 @@ class Exercise:
     gradient_magnitude: Callable[..., Any] | None = None
     terms: ClassVar[int] = 1  # of its sums nobody says more than their magnitude
     budget: ClassVar[float] = 1.0
+    rounds_sums: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         climbed = self.rungs or tuple(r for r in self.backend.claims if r != "measure")
