@@ -31,6 +31,7 @@ __all__ += ["rankings", "search", "sentences"]
 SEARCHED = "searched.csv"
 OTHERS = 9  # tunings beside theirs
 FEWEST = 3  # tunings with an estimate, below which a ranking says nothing
+KEPT = 3  # of our first choices, which somebody with a chip would time
 SETTLED = 10  # rankings, below which their record is said to settle nothing
 LOSS = 0.03  # that our first choice may differ from theirs by: the middle of all problems
 ALIKE = 1e-3  # between two estimates that do not tell their tunings apart
@@ -264,7 +265,8 @@ def sentences(known: Sequence[Ranking]) -> Iterator[str]:
     blindly = sum(1 / ranking.known for ranking in ranked if ranking.place)
     yield (
         f"In {len(first)} of {len(ranked)} rankings ({len(first) / len(ranked):.0%}) theirs comes "
-        f"first{beside}; by chance it would in about {blindly:.0f}."
+        f"first{beside}; by chance it would in about {blindly:.0f}. Of {KEPT} that we would time, "
+        f"theirs is one in {sum(ranking.place in range(1, KEPT + 1) for ranking in ranked)}."
     )
     if (middle := loss(ranked)) is not None:
         reached = "reached" if middle <= LOSS else "missed"

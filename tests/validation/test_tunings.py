@@ -97,6 +97,9 @@ def test_a_ranking_is_of_one_model_and_says_of_which(row, file):
     assert one.place == 3 and not one.current and one.profiled
     said = " ".join(tunings.sentences([one]))
     assert "1 of 1 rankings are of an earlier model" in said and "static profile" in said
+    fourth = dataclasses.replace(one, trials=((None, 0.5), *one.trials))
+    both = " ".join(tunings.sentences([one, fourth]))
+    assert "theirs is one in 1." in said and "theirs is one in 1." in both
 
 
 @needs_tokamax
