@@ -106,6 +106,18 @@ def test_blocks_above_the_diagonal_are_not_fetched():
     assert fetched[1] < 0.6 * fetched[0]
 
 
+@pytest.mark.parametrize(("order", "share"), [("sorted", 1 / 8), ("one", 1), ("shuffled", 1)])
+def test_only_blocks_whose_segments_may_meet_are_fetched(order, share):
+    """Of 8 × 8 blocks, in both passes: of keys forward, of queries backward."""
+    ids = {"sorted": np.arange(1024) // 128, "one": np.zeros(1024), "shuffled": np.arange(1024) % 9}
+    ids = np.stack([ids[order]] * 2).astype(np.int32)
+    attend = functools.partial(attention, segment_ids=ids, block=SMALL, interpret=False)
+    both = calls(lambda *a: jax.vjp(attend, *a)[1](a[0]), *shapes(2, 2, 1024, 128))
+    for call, passing in zip(both, ("k", "q"), strict=True):
+        traffic = next(o.traffic for o in call.inputs if o.name == passing)
+        assert traffic == share * 8 * (2 * 2 * 1024 * 128 * 2)
+
+
 @pytest.mark.parametrize(("left", "blocks"), [(0, 16), (128, 31), (129, 45), (4096, 136)])
 def test_only_blocks_in_the_window_are_visited(left, blocks):
     """Of 16 × 16 blocks of 128, in both passes; and the sums of dq wait for no others."""
@@ -148,7 +160,7 @@ def planted(monkeypatch, name, replacement):
     workload = Workload(
         "planted",
         {"b": 1, "h": 1, "n": 300, "m": 300, "d": 32}
-        | ({"segment_ids": 3} if name == "_segments" else {}),
+        | ({"segment_ids": 3} if name in ("_segments", "_of_sequences") else {}),
         options={"causal": True},
         tuning={"block": SMALL},
     )
@@ -163,7 +175,7 @@ class Unmasked(pallas.Tiling):
         return pallas.dot(k, q, 0, 0) * (self.scale * pallas.LOG2E), None
 
 
-SEGMENTS = pallas._segments
+SEGMENTS, OF_SEQUENCES = pallas._segments, pallas._of_sequences
 BACKWARD_KERNEL, BACKWARD_CALL = pallas._backward_kernel, pallas._backward_call
 # Mistakes that a reader could make: what stands in whose place, and what the ladder says of it.
 FAULTS = {
@@ -174,6 +186,11 @@ FAULTS = {
     "ids of the first block of keys": (
         "_segments",
         lambda *args: SEGMENTS(*args[:-1], lambda *_: 0),
+        "element",
+    ),
+    "a list that drops a block whose segments meet": (
+        "_of_sequences",
+        lambda lists, *rest: OF_SEQUENCES(lists.at[2, 1].set(0), *rest),
         "element",
     ),
     "no mask in the backward pass alone": (

@@ -17,6 +17,7 @@ OF_ATTENTION = (
     "late_rescale",
     "stale_maximum",
     "skipped_edge",
+    "ends_of_ids",
     "uncapped_gradient",
     "unscaled_gradient",
     "padded_keys",
