@@ -27,6 +27,7 @@ from kernels.attention.arguments import AttentionSpec
 from kernels.attention.blocks import LANES, AttentionBlocks, plan
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.plan import TpuPlan
+from kernels.machines.tpu.products import dot, mask
 
 LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hardware has
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees
@@ -155,14 +156,12 @@ class Tiling(NamedTuple):
         last = (pl.cdiv(total, whole) - 1) * whole
         if not cut or last + start + size <= total:
             return x
-        position = block * whole + start + _iota(x.shape, 1 if self.seq_minor else 0)
-        # Selected in 32 bits: a v5e has no narrower vector arithmetic.
-        return jnp.where(position < total, x.astype(jnp.float32), 0).astype(x.dtype)
+        return mask(x, 1 if self.seq_minor else 0, total - block * whole - start)
 
     def scores(self, q, k, query, key, block, offset, ids):
         """log2(e) scale k qᵀ, [keys, queries], hidden where a key is none, out of reach or of
         another segment; and the derivative of the soft cap, None without one."""
-        s, slope = dot(k, q, self.head_dim, self.head_dim), None
+        s, slope = dot(k, q, (self.head_dim,) * 2), None
         if self.soft_cap is None:
             s = s * (self.scale * LOG2E)
         else:
@@ -308,18 +307,6 @@ def _iota(shape, axis):
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis)
 
 
-def dot(x, y, x_axis, y_axis):
-    if 1 in x.shape + y.shape:  # no product of matrices: Mosaic takes it in float32 alone
-        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
-    return jax.lax.dot_general(
-        x,
-        y,
-        (((x_axis,), (y_axis,)), ((), ())),
-        precision=jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
-        preferred_element_type=jnp.float32,
-    )
-
-
 def _shrink(before, now):
     """What brings sums that were scaled by an older maximum to the scale of the new one."""
     return jnp.exp2(before - now)
@@ -378,7 +365,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
             p = jnp.exp2(s - m)
             l = jnp.sum(p, axis=0, keepdims=True)
             v = tiling.tile(v_ref, head // tiling.group, key, tiling.tk, tiling.bk, j, tiling.m)
-            acc = dot(v, p.astype(v.dtype), 1 - tiling.head_dim, 0)  # [D, queries]
+            acc = dot(v, p.astype(v.dtype), (1 - tiling.head_dim, 0))  # [D, queries]
             if before:
                 shrink = _shrink(before[0], m)
                 l += before[1] * shrink
@@ -435,7 +422,7 @@ def _backward_kernel(
         q, do = (queries(ref, head, query) for ref in (q_ref, do_ref))
         k, v = (keys(ref, head, key) for ref in (k_ref, v_ref))
         scores = tiling.scores(q, k, query, key, j, offset, segments)
-        return q, k, do, *scores, dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
+        return q, k, do, *scores, dot(v, do, (tiling.head_dim,) * 2)  # [keys, queries]
 
     def statistics(head, query):
         o, do = (queries(ref, head, query).astype(jnp.float32) for ref in (o_ref, do_ref))
@@ -462,13 +449,13 @@ def _backward_kernel(
             p = p.astype(q.dtype)
             at = tiling.index(head // tiling.group, key, tiling.tk, tiling.bk)
             if tiling.seq_minor:
-                dv_sum[at] += dot(do, p, 1, 1)  # [D, keys]
-                dk_sum[at] += dot(q, ds, 1, 1)
+                dv_sum[at] += dot(do, p, (1, 1))  # [D, keys]
+                dk_sum[at] += dot(q, ds, (1, 1))
             else:
-                dv_sum[at] += dot(p, do, 1, 0)  # [keys, D]
-                dk_sum[at] += dot(ds, q, 1, 0)
+                dv_sum[at] += dot(p, do, (1, 0))  # [keys, D]
+                dk_sum[at] += dot(ds, q, (1, 0))
             at = (head, slot, slice(None), pl.ds(query, s.shape[1]))
-            dq_sum[at] += dot(k, ds, 1 - tiling.head_dim, 0)  # [D, queries]
+            dq_sum[at] += dot(k, ds, (1 - tiling.head_dim, 0))  # [D, queries]
 
     meeting.run(run)
 
