@@ -142,7 +142,13 @@ def test_two_devices_worth_of_vmap():
     assert np.array_equal(got, attention(q, k, v))
 
 
-@pytest.mark.parametrize("implementation", ["pallas", "xla_sliced", "jax_flash", "jax_splash"])
+HAS_TOKAMAX = optional.available("tokamax")
+TOKAMAX = pytest.param("tokamax", marks=pytest.mark.skipif(not HAS_TOKAMAX, reason="no tokamax"))
+
+
+@pytest.mark.parametrize(
+    "implementation", ["pallas", "xla_sliced", "jax_flash", "jax_splash", TOKAMAX]
+)
 def test_segment_ids_are_traced_and_without_a_key_all_is_zero(implementation):
     q, k, v = operands(1, 2, 256, 256, 64)
     attend = jax.jit(functools.partial(attention, implementation=implementation))
@@ -316,7 +322,7 @@ def test_splash_does_not_claim_what_the_simulator_refuses():
     assert ("race" in check.message) != mended
 
 
-@pytest.mark.skipif(optional.available("tokamax"), reason="tokamax is installed")
+@pytest.mark.skipif(HAS_TOKAMAX, reason="tokamax is installed")
 def test_without_tokamax_it_claims_nothing_and_says_what_to_install():
     assert OPERATOR["tokamax"].rungs == ()
     q, k, v = operands(1, 1, 128, 128, 64)
