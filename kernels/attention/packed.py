@@ -84,7 +84,7 @@ class Packing:
         """x y, or x yᵀ where y's axis 1 is contracted."""
         if self.widen:
             x, y = x.astype(jnp.float32), y.astype(jnp.float32)
-        return pallas.dot(x, y, 1, y_axis)
+        return pallas.dot(x, y, (1, y_axis))
 
     def for_each_block(self, body):
         """body(start, size) for each block of queries; the last one may be shorter."""

@@ -6,7 +6,8 @@ saved for each query, the log-sum-exp; the backward pass makes the probabilities
 
 Where a window or a mask hides whole blocks of keys, the grid is a list of the blocks that meet, and
 the index maps read it. Heads of queries that share a head of keys read the same block of it. Ids of
-segments are data: blocks whose ids cannot be equal are fetched, and nothing is done with them.
+segments are data: blocks whose ids cannot be equal stay in the list, but nothing is done with them,
+and the index maps stay at the last block that was needed, so that nothing is fetched either.
 
 Over 600 lines because both passes share the tiles, what hides a score, and that list.
 """
@@ -26,6 +27,7 @@ from kernels.attention.arguments import AttentionSpec
 from kernels.attention.blocks import LANES, AttentionBlocks, plan
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.plan import TpuPlan
+from kernels.machines.tpu.products import dot, mask
 
 LOG2E = math.log2(math.e)  # exp(s) is exp2(s log2 e), and exp2 is what the hardware has
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a score that no softmax sees
@@ -61,7 +63,7 @@ class Tiling(NamedTuple):
     # Whether tokens lie in lanes ([D, tokens]) or, as in the arguments, head_dim does.
     seq_minor: bool
     widen: bool  # multiply bfloat16 as float32
-    apart: bool = False  # whether queries and keys have segments of their own
+    segments: int = 0  # arrays of their ids: none, one, or those of queries and of keys
 
     @property
     def query_blocks(self):
@@ -81,7 +83,8 @@ class Tiling(NamedTuple):
     @property
     def listed(self):
         """Whether the grid is a list of the blocks that meet, and not all of them."""
-        return self.left is not None or self.mask is not None
+        packed = self.segments > 0 and self.query_blocks * self.key_blocks > 1
+        return packed or self.left is not None or self.mask is not None
 
     @property
     def several(self):
@@ -91,7 +94,7 @@ class Tiling(NamedTuple):
     @property
     def blind(self):
         """Whether a query may see no key: for its segment, or far behind the last key's window."""
-        return self.apart or (self.left is not None and self.n - self.left > self.m)
+        return self.segments == 2 or (self.left is not None and self.n - self.left > self.m)
 
     def transpose(self, x):
         """[heads, tokens, D] as the kernel has it, or back."""
@@ -153,14 +156,12 @@ class Tiling(NamedTuple):
         last = (pl.cdiv(total, whole) - 1) * whole
         if not cut or last + start + size <= total:
             return x
-        position = block * whole + start + _iota(x.shape, 1 if self.seq_minor else 0)
-        # Selected in 32 bits: a v5e has no narrower vector arithmetic.
-        return jnp.where(position < total, x.astype(jnp.float32), 0).astype(x.dtype)
+        return mask(x, 1 if self.seq_minor else 0, total - block * whole - start)
 
     def scores(self, q, k, query, key, block, offset, ids):
         """log2(e) scale k qᵀ, [keys, queries], hidden where a key is none, out of reach or of
         another segment; and the derivative of the soft cap, None without one."""
-        s, slope = dot(k, q, self.head_dim, self.head_dim), None
+        s, slope = dot(k, q, (self.head_dim,) * 2), None
         if self.soft_cap is None:
             s = s * (self.scale * LOG2E)
         else:
@@ -227,7 +228,9 @@ class Meeting(NamedTuple):
 
     @classmethod
     def _on_list(cls, tiling, list_ref):
-        query, key, kind, ends, slot = (list_ref[line, pl.program_id(1)] for line in range(5))
+        programs = [(pl.program_id(axis), pl.num_programs(axis)) for axis in (0, 1)]
+        column = _column(list_ref, *zip(*programs, strict=True))
+        query, key, kind, ends, slot = (list_ref[line, column] for line in range(5))
 
         def run(body):
             for number, offset in enumerate([None, *tiling.kinds()[1]], 1):
@@ -235,14 +238,6 @@ class Meeting(NamedTuple):
 
         flags = [lambda bit=bit: (ends & bit) != 0 for bit in (1, 2, 4, 8)]
         return cls(query, key, slot, *flags, run)
-
-    def run_of(self, ids, body):
-        """Run it, unless all ids of the queries lie above or below all those of the keys."""
-        if not ids:
-            return self.run(body)
-        mine, theirs = (ref[...] for ref in ids)
-        met = (mine.max() >= theirs.min()) & (theirs.max() >= mine.min())
-        return self.run(lambda offset: pl.when(met)(functools.partial(body, offset)))
 
 
 def _ends(blocks):
@@ -281,20 +276,35 @@ def blocks_that_meet(tiling, by_keys=False):
     return np.array([query, key, kinds[query, key], flags, slot, done], np.int32)
 
 
+def _of_sequences(lists, ids, tiling, by_keys):
+    """int32 [6, B · programs]: the list of each sequence, one behind another, by its segments' ids.
+
+    Of two blocks whose ids cannot be equal the kind is 0, and in place of the block that the pass
+    goes through stands the last one that met another, or the first that will.
+    """
+
+    def bounds(ids, size):
+        ids = jnp.pad(ids, ((0, 0), (0, -ids.shape[1] % size)), mode="edge")
+        ids = ids.reshape(len(ids), -1, size)
+        return ids.min(2), ids.max(2)
+
+    (query, key, kind, *_), passing = lists, 0 if by_keys else 1
+    (least, most), (low, high) = bounds(ids[0], tiling.bq), bounds(ids[-1], tiling.bk)
+    meet = (most[:, query] >= low[:, key]) & (high[:, key] >= least[:, query]) & (kind > 0)
+    step = jnp.where(meet, jnp.arange(len(kind)), meet.argmax(1, keepdims=True))
+    needed = lists[passing][jax.lax.cummax(step, axis=1)]
+    lists = jnp.repeat(lists[:, None], len(meet), axis=1)
+    return lists.at[2].multiply(meet).at[passing].set(needed).reshape(len(lists), -1)
+
+
+def _column(list_ref, place, grid):
+    """Of the list, where a program stands that is at this place of the grid."""
+    sequences = list_ref.shape[1] // grid[1]
+    return place[1] if sequences == 1 else place[0] // (grid[0] // sequences) * grid[1] + place[1]
+
+
 def _iota(shape, axis):
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis)
-
-
-def dot(x, y, x_axis, y_axis):
-    if 1 in x.shape + y.shape:  # no product of matrices: Mosaic takes it in float32 alone
-        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
-    return jax.lax.dot_general(
-        x,
-        y,
-        (((x_axis,), (y_axis,)), ((), ())),
-        precision=jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None,
-        preferred_element_type=jnp.float32,
-    )
 
 
 def _shrink(before, now):
@@ -322,7 +332,6 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
     first, last = meeting.first_keys(), meeting.last_keys()
     lse_ref = rest[0] if len(rest) in (1, 4) else None
     m_ref, l_ref, acc_ref = rest[-3:] if several else (None,) * 3
-    segments = ids and (ids[0], ids[1][0].T)  # once for all tiles
 
     def write(head, query, m, l, acc):
         if tiling.blind:  # of a query that sees no key, the result and all probabilities are zero
@@ -333,7 +342,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
         if lse_ref is not None:
             lse_ref[head, :, index[2 if tiling.seq_minor else 1]] = m + jnp.log2(l)
 
-    def start(head, query, key, offset):
+    def start(head, query, key, offset, segments):
         q = tiling.tile(q_ref, head, query, tiling.tq, tiling.bq, i, tiling.n, cut=False)
         shared = head // tiling.group
         k = tiling.tile(k_ref, shared, key, tiling.tk, tiling.bk, j, tiling.m, cut=False)
@@ -343,7 +352,9 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
         tasks = tiling.tasks(q_ref.shape[0], offset)
         firsts = {(head, query): key for head, query, key in reversed(tasks)}
         lasts = {(head, query): key for head, query, key in tasks}
-        for (head, query, key), s in _ahead(tasks, functools.partial(start, offset=offset)):
+        segments = ids and (ids[0], ids[1][0].T)  # once for all tiles
+        begin = functools.partial(start, offset=offset, segments=segments)
+        for (head, query, key), s in _ahead(tasks, begin):
             row = (head, slice(None), pl.ds(query, s.shape[1]))
             if key > firsts[head, query]:
                 before = m, l, acc  # noqa: F821, of the tile before
@@ -354,7 +365,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
             p = jnp.exp2(s - m)
             l = jnp.sum(p, axis=0, keepdims=True)
             v = tiling.tile(v_ref, head // tiling.group, key, tiling.tk, tiling.bk, j, tiling.m)
-            acc = dot(v, p.astype(v.dtype), 1 - tiling.head_dim, 0)  # [D, queries]
+            acc = dot(v, p.astype(v.dtype), (1 - tiling.head_dim, 0))  # [D, queries]
             if before:
                 shrink = _shrink(before[0], m)
                 l += before[1] * shrink
@@ -373,7 +384,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
             l_ref[...] = jnp.zeros_like(l_ref)
             acc_ref[...] = jnp.zeros_like(acc_ref)
 
-    meeting.run_of(several and ids, run)  # with one block, a query has no other chance
+    meeting.run(run)
     if several:
 
         @pl.when(last)
@@ -390,7 +401,6 @@ def _backward_kernel(
     # as above; dq_sum [heads, slots, D, bq], dk_sum, dv_sum [heads of keys, bk, D], all float32
     meeting, (dq_sum, dk_sum, dv_sum) = Meeting.here(tiling, list_ref, by_keys=True), acc
     i, j, slot, heads = meeting.i, meeting.j, meeting.slot, q_ref.shape[0]
-    segments = ids and (ids[0], ids[1][0].T)
 
     @pl.when(meeting.first_queries())
     def _():
@@ -408,11 +418,11 @@ def _backward_kernel(
     def keys(ref, head, key):
         return tiling.tile(ref, head // tiling.group, key, tiling.tk, tiling.bk, j, tiling.m)
 
-    def start(head, query, key, offset):
+    def start(head, query, key, offset, segments):
         q, do = (queries(ref, head, query) for ref in (q_ref, do_ref))
         k, v = (keys(ref, head, key) for ref in (k_ref, v_ref))
         scores = tiling.scores(q, k, query, key, j, offset, segments)
-        return q, k, do, *scores, dot(v, do, tiling.head_dim, tiling.head_dim)  # [keys, queries]
+        return q, k, do, *scores, dot(v, do, (tiling.head_dim,) * 2)  # [keys, queries]
 
     def statistics(head, query):
         o, do = (queries(ref, head, query).astype(jnp.float32) for ref in (o_ref, do_ref))
@@ -426,8 +436,9 @@ def _backward_kernel(
 
     def run(offset):
         row = None
-        tasks = tiling.tasks(heads, offset)
-        for (head, query, key), started in _ahead(tasks, functools.partial(start, offset=offset)):
+        segments = ids and (ids[0], ids[1][0].T)
+        begin = functools.partial(start, offset=offset, segments=segments)
+        for (head, query, key), started in _ahead(tiling.tasks(heads, offset), begin):
             q, k, do, s, slope, dp = started
             if row != (head, query):
                 row = head, query
@@ -438,15 +449,15 @@ def _backward_kernel(
             p = p.astype(q.dtype)
             at = tiling.index(head // tiling.group, key, tiling.tk, tiling.bk)
             if tiling.seq_minor:
-                dv_sum[at] += dot(do, p, 1, 1)  # [D, keys]
-                dk_sum[at] += dot(q, ds, 1, 1)
+                dv_sum[at] += dot(do, p, (1, 1))  # [D, keys]
+                dk_sum[at] += dot(q, ds, (1, 1))
             else:
-                dv_sum[at] += dot(p, do, 1, 0)  # [keys, D]
-                dk_sum[at] += dot(ds, q, 1, 0)
+                dv_sum[at] += dot(p, do, (1, 0))  # [keys, D]
+                dk_sum[at] += dot(ds, q, (1, 0))
             at = (head, slot, slice(None), pl.ds(query, s.shape[1]))
-            dq_sum[at] += dot(k, ds, 1 - tiling.head_dim, 0)  # [D, queries]
+            dq_sum[at] += dot(k, ds, (1 - tiling.head_dim, 0))  # [D, queries]
 
-    meeting.run_of(ids, run)
+    meeting.run(run)
 
     @pl.when(meeting.last_queries())
     def _():
@@ -480,28 +491,29 @@ def make_tiling(q, k, ids, spec, block):
         head_dim % LANES != 0,
         # XLA's CPU backend lacks bfloat16 dots in some layouts; float32 holds them exactly.
         spec.interpret is True and q.dtype == jnp.bfloat16,
-        ids is not None and len(ids) == 2,
+        0 if ids is None else len(ids),
     )
 
 
 def block_spec(tiling, heads, tokens, head_dim, place, programs=1):
-    """The block of `tokens` × head_dim whose number place(…) is, of the grid's ids after the first;
-    so many programs of the first id share its heads."""
+    """The block of `tokens` × head_dim whose number place(…) is, of a place in the grid; so many
+    programs of the grid's first dimension share its heads."""
     shape = (heads, head_dim, tokens) if tiling.seq_minor else (heads, tokens, head_dim)
 
     def index(h, *ids):
-        at, h = place(*ids), h if programs == 1 else h // programs
+        at, h = place(h, *ids), h if programs == 1 else h // programs
         return (h, 0, at) if tiling.seq_minor else (h, at, 0)
 
     return pl.BlockSpec(shape, index)
 
 
-def _grid(tiling, heads, *, by_keys=False):
+def _grid(tiling, heads, ids, *, by_keys=False):
     """The list that is prefetched, or None, the grid, and how many slots dq needs; heads: the size
     of the grid's first dimension."""
     if tiling.listed:
         lists = blocks_that_meet(tiling, by_keys)
-        return jnp.asarray(lists), (heads, lists.shape[1]), lists[4].max() + 1
+        grid, slots, lists = (heads, lists.shape[1]), lists[4].max() + 1, jnp.asarray(lists)
+        return lists if ids is None else _of_sequences(lists, ids, tiling, by_keys), grid, slots
     blocks = tiling.query_blocks, tiling.key_blocks
     return None, (heads, *(blocks[::-1] if by_keys else blocks)), tiling.query_blocks
 
@@ -517,11 +529,11 @@ def _keys_spec(tiling, heads, head_dim, place, *, apart=False):
     return block_spec(tiling, max(1, heads // tiling.group), tiling.bk, head_dim, place, programs)
 
 
-def _place(tiling, line, otherwise):
-    """What block_spec asks for: a number of that line of the lists where the grid is a list."""
-    if tiling.listed:
-        return lambda step, list_ref: list_ref[line, step]
-    return lambda first, second, _: otherwise(first, second)
+def _place(grid, line, otherwise):
+    """What block_spec asks for: a number of that line of the list where the grid is a list."""
+    if len(grid) == 2:
+        return lambda *at: at[-1][line, _column(at[-1], at, grid)]
+    return lambda _, first, second, list_ref: otherwise(first, second)
 
 
 def _segments(tiling, ids, programs, place_of_queries, place_of_keys):
@@ -531,7 +543,7 @@ def _segments(tiling, ids, programs, place_of_queries, place_of_keys):
         return None, None
 
     def spec(tokens, place):
-        return pl.BlockSpec((1, 1, tokens), lambda h, *at: (h // heads, 0, place(*at)))
+        return pl.BlockSpec((1, 1, tokens), lambda h, *at: (h // heads, 0, place(h, *at)))
 
     heads = programs // ids[0].shape[0]
     specs = spec(tiling.bq, place_of_queries), spec(tiling.bk, place_of_keys)
@@ -560,17 +572,17 @@ def _forward_call(q, k, v, ids, spec, residuals):
     tiling = make_tiling(q, k, ids, spec, block)
     heads, n, head_dim = q.shape
     transpose = tiling.transpose
-    listed, grid, _ = _grid(tiling, heads // block.heads)
+    listed, grid, _ = _grid(tiling, heads // block.heads, ids)
 
     def seen(i, j):  # a block that is not looked at is not fetched either
         return jnp.minimum(i, j) if spec.causal else j
 
-    place = _place(tiling, 0, lambda i, j: i)
+    place = _place(grid, 0, lambda i, j: i)
     queries = block_spec(tiling, block.heads, tiling.bq, head_dim, place)
-    place_of_keys = _place(tiling, 1, seen)
+    place_of_keys = _place(grid, 1, seen)
     keys = _keys_spec(tiling, block.heads, head_dim, place_of_keys)
     ids, of_ids = _segments(tiling, ids, grid[0], place, place_of_keys)
-    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *ids: (h, 0, place(*ids)))
+    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *at: (h, 0, place(h, *at)))
     shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
     q, k, v = map(transpose, (q, k, v))
     o, *lse = pl.pallas_call(
@@ -600,20 +612,20 @@ def _backward_call(q, k, v, ids, o, lse, do, spec):
     heads, _, head_dim = q.shape
     transpose = tiling.transpose
     last = tiling.key_blocks - 1
-    listed, grid, slots = _grid(tiling, heads // block.heads, by_keys=True)
+    listed, grid, slots = _grid(tiling, heads // block.heads, ids, by_keys=True)
 
     def seen(j, i):
         return jnp.minimum(jnp.maximum(i, j), tiling.query_blocks - 1) if spec.causal else i
 
-    place = _place(tiling, 0, seen)
+    place = _place(grid, 0, seen)
     queries = block_spec(tiling, block.heads, tiling.bq, head_dim, place)
-    place_of_keys = _place(tiling, 1, lambda j, i: j)
+    place_of_keys = _place(grid, 1, lambda j, i: j)
     keys = _keys_spec(tiling, block.heads, head_dim, place_of_keys)
     ids, of_ids = _segments(tiling, ids, grid[0], place, place_of_keys)
     # dq is complete only in the last round; until then its first block waits in VMEM.
-    done = _place(tiling, 5, lambda j, i: jnp.where(j == last, i, 0))
+    done = _place(grid, 5, lambda j, i: jnp.where(j == last, i, 0))
     dq_spec = block_spec(tiling, block.heads, tiling.bq, head_dim, done)
-    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *ids: (h, 0, place(*ids)))
+    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *at: (h, 0, place(h, *at)))
     # Programs that share their keys' heads have a sum each, which XLA adds up.
     shared = max(1, tiling.group // block.heads)
     sums = _keys_spec(tiling, block.heads, head_dim, place_of_keys, apart=True)

@@ -124,6 +124,11 @@ attention = Workloads(
         gemma_global=(1, 8, 4, 8192, 8192, 256, "of Gemma 2 2B", _gemma()),
         gemma_local=(1, 8, 4, 8192, 8192, 256, "its sliding window", _gemma(window=(4095, 0))),
         gemma_1024=(1, 8, 4, 8192, 8192, 256, "a shorter one", _gemma(window=(1023, 0))),
+    )
+    + cases(
+        "b h n m d segment_ids",
+        dtype="bfloat16",
+        packed=(4, 8, 4096, 4096, 128, 8, "eight sequences in a row of the batch", _CAUSAL),
     ),
     named=cases(
         "b h n m d",

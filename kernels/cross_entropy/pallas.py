@@ -16,9 +16,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.cross_entropy.blocks import LANES, CrossEntropyBlocks, plan
-from kernels.cross_entropy.products import dot
 from kernels.machines.pallas import interprets
-from kernels.machines.tpu.products import mask
+from kernels.machines.tpu.products import dot, mask
 
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)  # a logit that no softmax sees
 
@@ -157,7 +156,7 @@ def _logits_gradient(x, w, place, lse, do, widen):
         place: where in the block the label stands; it and the next two [tokens, 128].
         lse: log-sum-exp of all logits.
         do: what comes back to the loss.
-        widen: see products.dot.
+        widen: see machines.tpu.products.
     """
     s = dot(x, w, widen=widen)
     lane = jax.lax.broadcasted_iota(jnp.int32, place.shape, 1)

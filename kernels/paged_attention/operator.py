@@ -62,8 +62,8 @@ def paged_attention(
         PagedAttention (Kwon et al., 2023), with the online softmax of FlashAttention.
     """
     chosen = PAGED_ATTENTION[implementation]
-    _check_pages(k_pages, v_pages, lengths, page_table)
     options = _options(q, k_pages, scale, block)
+    _check_pages(k_pages, v_pages, lengths, page_table)
     checks.same("lengths.shape", tuple(lengths.shape), "q", tuple(q.shape[:1]))
     return chosen(q, k_pages, v_pages, lengths, page_table, interpret=interpret, **options)
 
@@ -169,6 +169,7 @@ def update_pages(
     """
     from kernels.paged_attention import xla
 
+    checks.array("k_pages", k_pages, rank=4, dtypes=DTYPES)
     _check_pages(k_pages, v_pages, lengths, page_table, new=1)
     for name, x in (("k", k), ("v", v)):
         checks.array(name, x, rank=3, dtypes=DTYPES)
@@ -181,9 +182,8 @@ def update_pages(
 def _check_pages(
     k_pages: Any, v_pages: Any, lengths: Any, page_table: Any, new: int = 0, least: Any = 0
 ) -> None:
-    """Refuse other arrays, and values out of range where they are known: lengths under `least` (a
-    number, or one for each sequence), and what has no room for `new` tokens more."""
-    checks.array("k_pages", k_pages, rank=4, dtypes=DTYPES)
+    """Refuse what does not fit k_pages, and values out of range where they are known: lengths under
+    `least` (a number, or one for each sequence), and what has no room for `new` tokens more."""
     checks.array("v_pages", v_pages, rank=4, dtypes=DTYPES)
     checks.same("v_pages.dtype", str(v_pages.dtype), "k_pages", str(k_pages.dtype))
     checks.same("v_pages.shape", tuple(v_pages.shape), "k_pages", tuple(k_pages.shape))

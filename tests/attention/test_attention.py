@@ -96,14 +96,25 @@ def test_only_the_log_sum_exp_is_saved():
     assert saved <= 4 * q.size + 2 * 256
 
 
-def test_blocks_above_the_diagonal_are_not_fetched():
-    f = functools.partial(attention, block=SMALL, interpret=False)
-    whole, half = (
-        calls(functools.partial(f, causal=causal), *shapes(1, 2, 2048, 128))[0]
-        for causal in (False, True)
-    )
-    fetched = [next(o.traffic for o in call.inputs if o.name == "k") for call in (whole, half)]
-    assert fetched[1] < 0.6 * fetched[0]
+def in_segments(ids):
+    return {"segment_ids": np.stack([ids] * 2).astype(np.int32)}
+
+
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [
+        ({"causal": True}, 35 / 64),  # in the upper triangle each row goes on where the last ended
+        (in_segments(np.arange(1024) // 128), 1 / 8),
+        (in_segments(np.arange(1024) % 9), 1),
+    ],
+)
+def test_only_blocks_that_may_meet_are_fetched(options, share):
+    """Of 8 × 8 blocks, in both passes: of keys forward, of queries backward."""
+    attend = functools.partial(attention, block=SMALL, interpret=False, **options)
+    both = calls(lambda *a: jax.vjp(attend, *a)[1](a[0]), *shapes(2, 2, 1024, 128))
+    for call, passing in zip(both, ("k", "q"), strict=True):
+        traffic = next(o.traffic for o in call.inputs if o.name == passing)
+        assert traffic == share * 8 * (2 * 2 * 1024 * 128 * 2)
 
 
 @pytest.mark.parametrize(("left", "blocks"), [(0, 16), (128, 31), (129, 45), (4096, 136)])
@@ -131,7 +142,13 @@ def test_two_devices_worth_of_vmap():
     assert np.array_equal(got, attention(q, k, v))
 
 
-@pytest.mark.parametrize("implementation", ["pallas", "xla_sliced", "jax_flash", "jax_splash"])
+HAS_TOKAMAX = optional.available("tokamax")
+TOKAMAX = pytest.param("tokamax", marks=pytest.mark.skipif(not HAS_TOKAMAX, reason="no tokamax"))
+
+
+@pytest.mark.parametrize(
+    "implementation", ["pallas", "xla_sliced", "jax_flash", "jax_splash", TOKAMAX]
+)
 def test_segment_ids_are_traced_and_without_a_key_all_is_zero(implementation):
     q, k, v = operands(1, 2, 256, 256, 64)
     attend = jax.jit(functools.partial(attention, implementation=implementation))
@@ -148,7 +165,7 @@ def planted(monkeypatch, name, replacement):
     workload = Workload(
         "planted",
         {"b": 1, "h": 1, "n": 300, "m": 300, "d": 32}
-        | ({"segment_ids": 3} if name == "_segments" else {}),
+        | ({"segment_ids": 3} if name in ("_segments", "_of_sequences") else {}),
         options={"causal": True},
         tuning={"block": SMALL},
     )
@@ -160,10 +177,10 @@ def planted(monkeypatch, name, replacement):
 
 class Unmasked(pallas.Tiling):
     def scores(self, q, k, *_):
-        return pallas.dot(k, q, 0, 0) * (self.scale * pallas.LOG2E), None
+        return pallas.dot(k, q, (0, 0)) * (self.scale * pallas.LOG2E), None
 
 
-SEGMENTS = pallas._segments
+SEGMENTS, OF_SEQUENCES = pallas._segments, pallas._of_sequences
 BACKWARD_KERNEL, BACKWARD_CALL = pallas._backward_kernel, pallas._backward_call
 # Mistakes that a reader could make: what stands in whose place, and what the ladder says of it.
 FAULTS = {
@@ -174,6 +191,11 @@ FAULTS = {
     "ids of the first block of keys": (
         "_segments",
         lambda *args: SEGMENTS(*args[:-1], lambda *_: 0),
+        "element",
+    ),
+    "a list that drops a block whose segments meet": (
+        "_of_sequences",
+        lambda lists, *rest: OF_SEQUENCES(lists.at[2, 1].set(0), *rest),
         "element",
     ),
     "no mask in the backward pass alone": (
@@ -300,7 +322,7 @@ def test_splash_does_not_claim_what_the_simulator_refuses():
     assert ("race" in check.message) != mended
 
 
-@pytest.mark.skipif(optional.available("tokamax"), reason="tokamax is installed")
+@pytest.mark.skipif(HAS_TOKAMAX, reason="tokamax is installed")
 def test_without_tokamax_it_claims_nothing_and_says_what_to_install():
     assert OPERATOR["tokamax"].rungs == ()
     q, k, v = operands(1, 1, 128, 128, 64)

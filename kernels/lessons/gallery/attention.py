@@ -1,4 +1,4 @@
-"""Wrong attention: an online softmax with five faults, a window with one, and a gradient that
+"""Wrong attention: an online softmax with five faults, skipped blocks with two, and a gradient that
 forgets its scale or its soft cap."""
 
 import functools
@@ -9,11 +9,12 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import bug, family
+from kernels.lessons.gallery.bug import family
 from kernels.proof.workload import Workload
 
 ONE = {"b": 1, "h": 1, "n": 128, "m": 128, "d": 64}  # a block of keys
 TWO = ONE | {"m": 256}
+PACKED = TWO | {"n": 256, "segment_ids": 4}
 
 dot = functools.partial(jnp.dot, precision="highest", preferred_element_type=jnp.float32)
 
@@ -133,23 +134,13 @@ rounded_probabilities = _faulty(
 )
 
 
-@bug(
-    title="A block of keys is skipped of which the window still reaches one",
-    operator="attention",
-    caught_by="interpret",
-    says="allowed",
-    cause="The first query of a block sees furthest back: to the last key of the block skipped.",
-    lesson="Most windows end elsewhere. Test one that ends on a block's edge, and its neighbours.",
-    workloads=(
-        Workload("inside", TWO | {"n": 256}, options={"causal": True, "window": (128, 0)}),
-        Workload("on_the_edge", TWO | {"n": 256}, options={"causal": True, "window": (1, 0)}),
-    ),
-)
-def skipped_edge(q, k, v, *, interpret, window, causal, repaired=False):
-    """[1, 1, n, d] three times → [1, 1, n, d]: causal, in blocks of 128, the last keys first."""
-    (*_, n, d), left = q.shape, window[0]
+def skipping(q, k, v, ids=None, *, interpret, window, causal, fault, repaired=False):
+    """[1, 1, n, d] three times → [1, 1, n, d]: causal, in blocks of 128, the last keys first. Right
+    when repaired; else blocks are skipped by the fault of that name."""
+    (*_, n, d), left, wrong = q.shape, window[0], None if repaired else fault
+    ids = jnp.zeros((1, n), jnp.int32) if ids is None else jnp.asarray(ids)
 
-    def body(q_ref, k_ref, v_ref, o_ref, max_ref, sum_ref, acc_ref):
+    def body(q_ref, k_ref, v_ref, mine_ref, theirs_ref, o_ref, max_ref, sum_ref, acc_ref):
         i, steps = pl.program_id(0), pl.num_programs(1)
         j = i - pl.program_id(1)  # below 0: no block
 
@@ -160,13 +151,20 @@ def skipped_edge(q, k, v, *, interpret, window, causal, repaired=False):
             acc_ref[...] = jnp.zeros_like(acc_ref)
 
         furthest, last = 128 * i - left, 128 * j + 127
+        in_reach = (last > furthest) if wrong == "skipped_edge" else (last >= furthest)
+        mine, theirs = mine_ref[...], theirs_ref[...]  # [128, 1], [1, 128]
+        if wrong == "ends_of_ids":
+            meet = (mine[127, 0] >= theirs[0, 0]) & (theirs[0, 127] >= mine[0, 0])
+        else:
+            meet = (mine.max() >= theirs.min()) & (theirs.max() >= mine.min())
 
-        @pl.when((j >= 0) & ((last >= furthest) if repaired else (last > furthest)))
+        @pl.when((j >= 0) & in_reach & meet)
         def _():
             s = d**-0.5 * dot(q_ref[...], k_ref[...].T)
             query = 128 * i + lax.broadcasted_iota(jnp.int32, s.shape, 0)
             key = 128 * j + lax.broadcasted_iota(jnp.int32, s.shape, 1)
-            s = jnp.where((key <= query) & (query - left <= key), s, -1e30)
+            seen = (key <= query) & (query - left <= key) & (mine == theirs)
+            s = jnp.where(seen, s, -1e30)
             now = jnp.maximum(max_ref[...], s.max(1, keepdims=True))
             p, shrink = jnp.exp(s - now), jnp.exp(max_ref[...] - now)
             max_ref[...] = now
@@ -177,17 +175,48 @@ def skipped_edge(q, k, v, *, interpret, window, causal, repaired=False):
         def _():
             o_ref[...] = acc_ref[...] / sum_ref[...]
 
+    def key_block(i, step):
+        return jnp.maximum(i - step, 0)
+
     queries = pl.BlockSpec((128, d), lambda i, step: (i, 0))
-    keys = pl.BlockSpec((128, d), lambda i, step: (jnp.maximum(i - step, 0), 0))
+    keys = pl.BlockSpec((128, d), lambda i, step: (key_block(i, step), 0))
+    mine = pl.BlockSpec((128, 1), lambda i, step: (i, 0))
+    theirs = pl.BlockSpec((1, 128), lambda i, step: (0, key_block(i, step)))
     return pl.pallas_call(
         body,
         out_shape=jax.ShapeDtypeStruct((n, d), q.dtype),
         grid=(n // 128, n // 128),
-        in_specs=[queries, keys, keys],
+        in_specs=[queries, keys, keys, mine, theirs],
         out_specs=queries,
         scratch_shapes=[pltpu.VMEM((128, width), jnp.float32) for width in (1, 1, d)],
         interpret=interpret,
-    )(q[0, 0], k[0, 0], v[0, 0])[None, None]
+    )(q[0, 0], k[0, 0], v[0, 0], ids.T, ids)[None, None]
+
+
+_skipping = family(skipping, operator="attention", caught_by="interpret", says="allowed")
+
+skipped_edge = _skipping(
+    "skipped_edge",
+    title="A block of keys is skipped of which the window still reaches one",
+    cause="The first query of a block sees furthest back: to the last key of the block skipped.",
+    lesson="Most windows end elsewhere. Test one that ends on a block's edge, and its neighbours.",
+    workloads=(
+        Workload("inside", TWO | {"n": 256}, options={"causal": True, "window": (128, 0)}),
+        Workload("on_the_edge", TWO | {"n": 256}, options={"causal": True, "window": (1, 0)}),
+    ),
+)
+
+ends_of_ids = _skipping(
+    "ends_of_ids",
+    title="Blocks are skipped by the first and the last segment id in them",
+    says="not finite",
+    cause="They are the least and the greatest only where the ids come in order.",
+    lesson="Packing sorts the ids, and the contract does not say so. Test with ids in no order.",
+    workloads=(
+        Workload("in_order", PACKED, options={"causal": True, "window": (256, 0)}),
+        Workload("shuffled", PACKED, options={"causal": True, "window": (256, 0)}),
+    ),
+)
 
 
 def whole(q, k, v, *, interpret, fault, scale=None, soft_cap=None, repaired=False):
