@@ -102,7 +102,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "depthwise": (_depthwise, ("mn", "kn")),
 }
 # Of OURS along rows: the operator, and how many vectors it takes.
-ROWS = {"softmax": (softmax, 0), "rms_norm": (rms_norm, 1), "layer_norm": (layer_norm, 2)}
+ROWS: dict[str, tuple[Callable[..., Any], int]] = {
+    "softmax": (softmax, 0),
+    "rms_norm": (rms_norm, 1),
+    "layer_norm": (layer_norm, 2),
+}
 WIDE = ("layer_norm", "rms_norm", "add_norm", "batch_norm", "product_norm")
 
 
