@@ -2,7 +2,8 @@
 
 A block of three warpgroups stays on each SM and takes one tile of the result after the other. One
 warpgroup only copies: the blocks of x and y go ahead of the other two, which multiply them, each
-half of the tile's columns.
+half of the tile's columns or rows. Where tiles are few, several blocks share one and divide k: XLA
+adds up their sums.
 """
 
 import dataclasses
@@ -34,6 +35,7 @@ class HopperTile:
     bn: int  # columns of both warpgroups
     stages: int  # blocks of x and y in flight, at most 192 KiB of them
     seconds: float  # of a tile, as a part of the largest one's, measured on an H100
+    tall: bool = False  # whether the warpgroups divide rows, and not columns
 
 
 # A small product is over sooner where smaller tiles, though slower, keep all SMs busy.
@@ -42,6 +44,7 @@ TILES = (
     HopperTile(128, 128, 4, 0.59),
     HopperTile(64, 128, 8, 0.45),
 )
+TALL = HopperTile(128, 64, 8, 0.4, tall=True)  # of columns that a wider tile would pad
 
 
 def tile_for(m, n, sms):
@@ -50,7 +53,14 @@ def tile_for(m, n, sms):
     def seconds(tile):
         return pl.cdiv(pl.cdiv(m, tile.bm) * pl.cdiv(n, tile.bn), sms) * tile.seconds
 
-    return min(TILES, key=seconds)
+    return TALL if n <= TALL.bn else min(TILES, key=seconds)
+
+
+def parts_for(m, k, n, tile, sms):
+    """Into how many k is divided: a power of two, up to half of the SMs and down to 4 steps."""
+    tiles = pl.cdiv(m, tile.bm) * pl.cdiv(n, tile.bn)
+    most = min(sms // 2 // tiles, pl.cdiv(k, BK) // 4)
+    return 2 ** (max(most, 1).bit_length() - 1)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,63 +73,72 @@ class HopperSpec:
     sms: int  # of the GPU
 
 
-def product(x, y, spec, tile):
-    """[m, k], [k, n] → [m, n]; the tile's sizes divide m and n, and BK k."""
+def product(x, y, spec, tile, parts=1):
+    """[m, k], [k, n] → [m, n]; the tile's sizes divide m and n, and BK · parts k."""
     (m, k), n = x.shape, y.shape[0 if spec.transpose_rhs else 1]
     bm, bn = tile.bm, tile.bn
-    half, tiles = bn // 2, (m // bm, n // bn)
+    rows, columns = (bm // 2, bn) if tile.tall else (bm, bn // 2)  # of a warpgroup
+    tiles, steps = (m // bm, n // bn), k // BK // parts
+    activation = spec.activation or (lambda z: z)
+    dtype = x.dtype if parts == 1 else jnp.dtype("float32")
+    swizzled = plgpu.TilingTransform((8, 128 // dtype.itemsize)), SWIZZLED[1]
 
     def step(_, x_smem, y_smem, acc_ref):  # [bm, BK], [BK, bn] or [bn, BK]
-        mine = pl.ds(jax.lax.axis_index("wg") * half, half)
-        if spec.transpose_rhs:
-            right = y_smem.at[mine].transpose((1, 0))
+        wg = jax.lax.axis_index("wg")
+        left, right = x_smem, y_smem
+        if tile.tall:
+            left = x_smem.at[pl.ds(wg * rows, rows)]
         else:
-            right = y_smem.at[:, mine]
-        plgpu.wgmma(acc_ref, x_smem, right)
+            mine = pl.ds(wg * columns, columns)
+            right = y_smem.at[mine] if spec.transpose_rhs else y_smem.at[:, mine]
+        plgpu.wgmma(acc_ref, left, right.transpose((1, 0)) if spec.transpose_rhs else right)
         plgpu.wgmma_wait(0)
         return acc_ref
 
-    def pipeline(i, j, step, compute):
-        y_block, y_index = (BK, bn), lambda s: (s, j)
+    def pipeline(i, j, part, step, compute):
+        first = part * steps
+        y_block, y_index = (BK, bn), lambda s: (first + s, j)
         if spec.transpose_rhs:
-            y_block, y_index = y_block[::-1], lambda s: (j, s)
+            y_block, y_index = y_block[::-1], lambda s: (j, first + s)
         return plgpu.emit_pipeline_warp_specialized(
             step,
-            grid=(k // BK,),
+            grid=(steps,),
             in_specs=[
-                plgpu.BlockSpec((bm, BK), lambda s: (i, s), transforms=SWIZZLED),
+                plgpu.BlockSpec((bm, BK), lambda s: (i, first + s), transforms=SWIZZLED),
                 plgpu.BlockSpec(y_block, y_index, transforms=SWIZZLED),
             ],
             wg_axis="wg",
             num_compute_wgs=2,
             memory_registers=MEMORY_REGISTERS,
-            max_concurrent_steps=min(tile.stages, k // BK),
+            max_concurrent_steps=min(tile.stages, steps),
             compute_context=compute,
         )
 
     def kernel(x_gmem, y_gmem, o_gmem, o_smem, buffers):
         wg = jax.lax.axis_index("wg")
 
-        @plgpu.nd_loop((math.prod(tiles),), collective_axes="sm")
+        @plgpu.nd_loop((math.prod(tiles) * parts,), collective_axes="sm")
         def one(loop):
-            i, j = plgpu.planar_snake(loop.index[0], tiles, 1, BAND)
+            part = jax.lax.rem(loop.index[0], parts)
+            i, j = plgpu.planar_snake(jax.lax.div(loop.index[0], parts), tiles, 1, BAND)
 
             def compute(run):
                 def sums(acc_ref):
                     run(acc_ref)
                     return acc_ref[...]
 
-                z = pl.run_scoped(sums, plgpu.ACC((bm, half), jnp.float32))
-                if spec.activation is not None:
-                    z = rewritten.inlined(spec.activation)(z)
+                z = pl.run_scoped(sums, plgpu.ACC((rows, columns), jnp.float32))
+                if parts == 1:
+                    z = rewritten.inlined(activation)(z)
                 # The tile before is read out of shared memory before this one is put there.
                 plgpu.wait_smem_to_gmem(0, wait_read_only=True)
                 o_smem[wg] = z.astype(o_smem.dtype)
                 plgpu.commit_smem()
-                columns = pl.ds(j * bn + wg * half, half)
-                plgpu.copy_smem_to_gmem(o_smem.at[wg], o_gmem.at[pl.ds(i * bm, bm), columns])
+                down, across = (wg * rows, 0) if tile.tall else (0, wg * columns)
+                mine = pl.ds(i * bm + down, rows), pl.ds(j * bn + across, columns)
+                plgpu.copy_smem_to_gmem(o_smem.at[wg], o_gmem.at[part, *mine])
 
-            pipeline(i, j, step, compute)(x_gmem, y_gmem, allocations=buffers)
+            pipeline(i, j, part, step, compute)(x_gmem, y_gmem, allocations=buffers)
 
         plgpu.wait_smem_to_gmem(0)
 
@@ -127,15 +146,15 @@ def product(x, y, spec, tile):
         nothing = lambda *_: None
         pl.run_scoped(
             functools.partial(kernel, x_gmem, y_gmem, o_gmem),
-            plgpu.SMEM((2, bm, half), x.dtype, transforms=SWIZZLED),
-            pipeline(0, 0, nothing, nothing).get_allocations(x_gmem, y_gmem),
+            plgpu.SMEM((2, rows, columns), dtype, transforms=swizzled),
+            pipeline(0, 0, 0, nothing, nothing).get_allocations(x_gmem, y_gmem),
             collective_axes="wg",
         )
 
-    return plgpu.kernel(
+    sums = plgpu.kernel(
         entry,
-        out_type=jax.ShapeDtypeStruct((m, n), x.dtype),
-        grid=(min(spec.sms, math.prod(tiles)),),
+        out_type=jax.ShapeDtypeStruct((parts, m, n), dtype),
+        grid=(min(spec.sms, math.prod(tiles) * parts),),
         grid_names=("sm",),
         num_threads=3,
         thread_name="wg",
@@ -143,6 +162,7 @@ def product(x, y, spec, tile):
         interpret=spec.interpret,
         kernel_name="matmul",
     )(x, y)
+    return sums[0] if parts == 1 else activation(sums.sum(0)).astype(x.dtype)
 
 
 @functools.partial(jax.jit, static_argnums=2)
@@ -150,11 +170,12 @@ def padded(x, y, spec):
     """The product of arrays of any shape, with zeros up to whole tiles."""
     (m, k), n = x.shape, y.shape[0 if spec.transpose_rhs else 1]
     tile = tile_for(m, n, spec.sms)
-    rows, depth, columns = -m % tile.bm, -k % BK, -n % tile.bn
+    parts = parts_for(m, k, n, tile, spec.sms)
+    rows, depth, columns = -m % tile.bm, -k % (BK * parts), -n % tile.bn
     y_more = (columns, depth) if spec.transpose_rhs else (depth, columns)
     x = jnp.pad(x, ((0, rows), (0, depth)))
     y = jnp.pad(y, [(0, more) for more in y_more])
-    return product(x, y, spec, tile)[:m, :n]
+    return product(x, y, spec, tile, parts)[:m, :n]
 
 
 def _backward(spec, saved, dz):

@@ -161,8 +161,12 @@ def test_the_rule_for_a_hopper_gpu_takes_the_tile_that_was_fastest_there():
         assert times[f"{tile.bm}x{tile.bn}"] == min(times.values()), (m, k, n)
 
 
-@pytest.mark.parametrize("tile", mosaic_gpu.TILES, ids=lambda tile: f"{tile.bm}x{tile.bn}")
-def test_each_tile_for_a_hopper_gpu_multiplies(tile):
+SHARED_OUT = (*((tile, 1) for tile in mosaic_gpu.TILES), *((mosaic_gpu.TALL, n) for n in (1, 3)))
+
+
+@pytest.mark.parametrize("tile, parts", SHARED_OUT, ids=str)
+def test_each_tile_for_a_hopper_gpu_multiplies(tile, parts):
     x, y = operands(256, 192, 256, "bfloat16")
     spec = mosaic_gpu.HopperSpec(None, False, interprets(True), 1)  # its SM takes several tiles
-    assert_right("matmul", mosaic_gpu.product(jnp.asarray(x), jnp.asarray(y), spec, tile), x, y)
+    z = mosaic_gpu.product(jnp.asarray(x), jnp.asarray(y), spec, tile, parts)
+    assert_right("matmul", z, x, y)
