@@ -28,13 +28,11 @@ __all__ = ["attention", "merge_heads", "split_heads", "vit_attention"]
 DTYPES = operator.TENSORS
 
 
-def _on_tensors(declared: Any) -> dict[str, Any]:
-    """Name → implementation, of those that take tensors: PyTorch's own run on any device, kernels
-    on those that they say."""
-    return {i.name: i for i in declared.implementations if i.backend is TORCH or i.devices}
-
-
-ATTENTION, VIT_ATTENTION = map(_on_tensors, (operator.ATTENTION, operator.VIT_ATTENTION))
+# Those that take tensors: PyTorch's own run on any device, kernels on those that they say.
+ATTENTION, VIT_ATTENTION = (
+    {i.name: i for i in declared.implementations if i.backend is TORCH or i.devices}
+    for declared in (operator.ATTENTION, operator.VIT_ATTENTION)
+)
 # Loaded here, since torch.compile cannot trace an import.
 _OF_TORCH = {name: i.function for name, i in ATTENTION.items() if i.backend is TORCH}
 

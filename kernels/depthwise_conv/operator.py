@@ -108,10 +108,6 @@ def _finite(workload: Workload) -> bool:
     return workload.values != "nonfinite"
 
 
-def _one_scale(workload: Workload) -> bool:
-    return workload.values not in ("nonfinite", "wide")
-
-
 def _seconds_in_numpy(workload: Workload) -> bool:
     sizes = workload.sizes
     return sizes["b"] * sizes["c"] * sizes["t"] ** 2 < 2**28
@@ -132,7 +128,12 @@ DEPTHWISE_CONV = Operator(
             "numpy", NUMPY, "numpy:depthwise_conv", accepts=_seconds_in_numpy, differentiable=False
         ),
         Implementation("torch", TORCH, "torch:depthwise_conv", accepts=_finite),
-        Implementation("fft", TORCH, "fft:depthwise_conv", accepts=_one_scale),
+        Implementation(
+            "fft",
+            TORCH,
+            "fft:depthwise_conv",
+            accepts=lambda workload: workload.values not in ("nonfinite", "wide"),
+        ),
         Implementation("taichi", TAICHI, "taichi:depthwise_conv"),
         *(
             Implementation(level, TAICHI, f"levels:{level}", differentiable=False)

@@ -20,10 +20,6 @@ def _detections(n, rng):
     return _boxes(moved, size[which] * rng.lognormal(0, 0.15, (n, 2))), rng.uniform(size=n)
 
 
-def _identical(n, rng):
-    return np.tile(_boxes(*rng.uniform(1, IMAGE, (2, 1, 2))), (n, 1)), rng.uniform(size=n)
-
-
 def _disjoint(n, rng):
     corner = np.stack([np.arange(n) * 16.0, rng.uniform(0, IMAGE, n)], 1)
     return np.concatenate([corner, corner + rng.uniform(1, 15, (n, 2))], 1), rng.uniform(size=n)
@@ -56,7 +52,10 @@ def _nonfinite(n, rng):
 
 KINDS = {
     "normal": _detections,
-    "identical": _identical,
+    "identical": lambda n, rng: (
+        np.tile(_boxes(*rng.uniform(1, IMAGE, (2, 1, 2))), (n, 1)),
+        rng.uniform(size=n),
+    ),
     "disjoint": _disjoint,
     "chain": _chain,
     "ties": _ties,

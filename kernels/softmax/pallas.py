@@ -42,13 +42,12 @@ def _finish_backward(known, x, dy):
     return (jnp.exp(x - top) * inverse * (dy - product * inverse),)
 
 
-def _forms(n):
-    return (
-        RowKernel("softmax_forward", 2, _start, _merge, _finish),
-        RowKernel("softmax_backward", 3, _start_backward, _merge, _finish_backward),
-    )
+FORMS = (
+    RowKernel("softmax_forward", 2, _start, _merge, _finish),
+    RowKernel("softmax_backward", 3, _start_backward, _merge, _finish_backward),
+)
 
 
 def softmax(x, *, block=None, interpret=None):
     """[..., n] → [..., n], along the last axis."""
-    return along_rows(_forms, x, block=block, interpret=interpret)
+    return along_rows(lambda n: FORMS, x, block=block, interpret=interpret)

@@ -74,10 +74,6 @@ class _Array:
         self.array[self._place(place)] = value
 
 
-def _ndrange(*ends: int) -> Any:
-    return (tuple(map(int, place)) for place in np.ndindex(*map(int, ends)))
-
-
 def _same(value: Any) -> Any:
     return value
 
@@ -89,7 +85,7 @@ TAICHI = SimpleNamespace(
     static=_same,
     types=SimpleNamespace(ndarray=lambda *_, **__: None),
     template=lambda: None,
-    ndrange=_ndrange,
+    ndrange=lambda *ends: np.ndindex(*map(int, ends)),
     loop_config=lambda **_: None,
     Vector=lambda numbers, *_, **__: np.array(numbers, np.float64),
     cast=lambda value, _: value,

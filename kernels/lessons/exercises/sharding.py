@@ -74,10 +74,6 @@ def _losses(logits, labels):
     return (np.log(np.exp(above).sum(1)) - mine).reshape(len(logits), -1)
 
 
-def _losses_magnitude(logits, labels):
-    return _losses(logits, labels) + 2 * abs(logits).max((0, 2)).reshape(len(logits), -1)
-
-
 def _labelled(workload, rng):
     chips, tokens, width = workload.sizes.values()
     logits = values(workload.values, (chips, tokens, width), workload.dtype, rng)
@@ -190,7 +186,9 @@ EXERCISES = (
             narrow=(2, 6, 1),
             large=(4, 16, 32, {"values": "wide"}, "an exponential overflows"),
         ),
-        magnitude=_losses_magnitude,
+        magnitude=lambda logits, labels: (
+            _losses(logits, labels) + 2 * abs(logits).max((0, 2)).reshape(len(logits), -1)
+        ),
         bar=sending(
             "bytes sent by a chip for each token", TOKENS, DEPTH, bar=16 * SHARE, ours=8 * SHARE
         ),

@@ -33,14 +33,12 @@ def _rows(kernel, x, *, interpret):
     return launch(kernel, x, blocks=(block, block), **options)
 
 
-def _three_on(workload, rng):
-    return (values("normal", (workload.sizes["rows"], 1024), "float32", rng) + 3,)
-
-
 _standardise = functools.partial(
     Exercise,
     reference=lambda x: (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True),
-    make=_three_on,
+    make=lambda workload, rng: (
+        values("normal", (workload.sizes["rows"], 1024), "float32", rng) + 3,
+    ),
     problems=cases("rows", two=256, one=128),
     call=_rows,
     rungs=("interpret",),

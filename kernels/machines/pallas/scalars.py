@@ -43,16 +43,12 @@ def _divide(a: Any, b: Any) -> Any:
     return a / b
 
 
-def _remainder(a: Any, b: Any) -> Any:
-    return a - b * _divide(a, b) if isinstance(a, int) else math.fmod(a, b)
-
-
 # What scalar operations give, of Python's own numbers.
 SCALARS: dict[str, Callable[..., Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "neg", "xor", "pow")},
     **{name: getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
     "div": _divide,
-    "rem": _remainder,
+    "rem": lambda a, b: a - b * _divide(a, b) if isinstance(a, int) else math.fmod(a, b),
     "sign": lambda a: (a > 0) - (a < 0),
     "abs": abs,
     "max": max,

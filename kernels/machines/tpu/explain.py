@@ -328,11 +328,6 @@ def _work_by_line(equation: Any) -> tuple[LineFacts, ...]:
     )
 
 
-def _is_source(file: str) -> bool:
-    """Whether a kernel's author wrote it, and not JAX's."""
-    return "/jax/_src/" not in file and not file.startswith("<") and Path(file).parent != HERE
-
-
 def _count(
     jaxpr: Any,
     times: int,
@@ -340,7 +335,10 @@ def _count(
     counts: dict[tuple[str, int], Counter[str]],
 ) -> None:
     for equation in jaxprs.own_equations(jaxpr):
-        line = next((f for f in jaxprs.frames(equation) if _is_source(f[0])), outer)
+        # What the kernel's author wrote, and not JAX's.
+        frames = ((file, n) for file, n in jaxprs.frames(equation) if "/jax/_src/" not in file)
+        own = (f for f in frames if f[0][:1] != "<" and Path(f[0]).parent != HERE)
+        line = next(own, outer)
         name = jaxprs.operation(equation)
         inner = list(jaxprs.inner_jaxprs(equation))
         runs = jaxprs.loop(equation)[1] if name in ("scan", "while") else 1
