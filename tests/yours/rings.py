@@ -36,7 +36,7 @@ def gather(x, fault=""):
         for step in range(n - 1):
             part = o_ref.at[lax.rem(me - step + n, n)]
             hop = pltpu.make_async_remote_copy(
-                *(part, part, sent.at[step], arrived.at[step]),
+                *(part, part, sent.at[step], arrived.at[0 if fault == "shared" else step]),
                 device_id=left if fault == "wrong_neighbour" else right,
                 device_id_type=MESH,
             )
@@ -90,7 +90,7 @@ def known(name, ring):
 
 
 FAULTS = ("half_a_barrier", "no_barrier", "no_wait", "deadlock", "wrong_neighbour", "last_device")
-for fault in ("met_by_xla", *FAULTS):
+for fault in ("met_by_xla", "shared", *FAULTS):
     known(fault, lambda x, fault=fault: gather(x, fault))
 summed = functools.partial(lax.psum_scatter, axis_name="x", scatter_dimension=0, tiled=True)
 known("right_gradient", with_gradient(summed))
