@@ -89,14 +89,14 @@ def cells_of(soup, name, table="figures"):
 
 def test_the_judge_is_judged_by_what_stands_in_results(book):
     assert "python -m validation judged" in book("judged")[0].get_text()
-    row = judged.Judged(*"1_a v6e right 4 1 wrong interpret element 1 2".split(), *[""] * 4)
-    hidden = dataclasses.replace(row, kernel="2_b", zeros="yes", changes="yes")
+    row = judged.Judged("1_a", "v6e", "right", "3", "1", "wrong", "interpret", "element", *[""] * 6)
+    hidden = dataclasses.replace(row, kernel="2_b", changes="yes", ours_ms="2", reference_ms="2")
     caught = dataclasses.replace(row, kernel="3_c", theirs="refused", ours="refused", rung="lower")
-    judged.write([row, hidden, dataclasses.replace(caught, ours_ms="")])
+    judged.write([row, hidden, caught])
     soup, _ = book("judged")
     said = " ".join(soup.get_text().split())
     assert "both decided 3; they agree on 1. Of the 1 caught, 1 are refused" in said
-    assert "for 1: 2_b." in said and "known of 2 kernels. Estimated too short: 2 of them" in said
+    assert "for 1: 2_b." in said and "Estimated too short: 1 of them, at 0.67 to" in said
     titles = [cell.get_text() for cell in soup.select("table.judged th")]
     assert titles == ["rung", judged.CAUGHT, judged.HIDDEN, judged.ALARM]
     assert cells_of(soup, "lower", "judged") == ["lower", "1", "—", "—"]
