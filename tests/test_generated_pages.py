@@ -88,15 +88,15 @@ def cells_of(soup, name, table="figures"):
 
 
 def test_the_judge_is_judged_by_what_stands_in_results(book):
-    soup, _ = book("judged")
-    assert "python -m validation judged" in soup.get_text()
+    assert "python -m validation judged" in book("judged")[0].get_text()
     row = judged.Judged("1_a", "v6e", "right", "3", "1", "wrong", "interpret", "element", *[""] * 6)
-    hidden = dataclasses.replace(row, kernel="2_b", zeros="yes", changes="yes")
+    hidden = dataclasses.replace(row, kernel="2_b", changes="yes", ours_ms="2", reference_ms="2")
     caught = dataclasses.replace(row, kernel="3_c", theirs="refused", ours="refused", rung="lower")
     judged.write([row, hidden, caught])
     soup, _ = book("judged")
-    assert "both decided 3; they agree on 1." in " ".join(soup.get_text().split())
-    assert "for 1: 2_b." in " ".join(soup.get_text().split())
+    said = " ".join(soup.get_text().split())
+    assert "both decided 3; they agree on 1. Of the 1 caught, 1 are refused" in said
+    assert "for 1: 2_b." in said and "Estimated too short: 1 of them, at 0.67 to" in said
     titles = [cell.get_text() for cell in soup.select("table.judged th")]
     assert titles == ["rung", judged.CAUGHT, judged.HIDDEN, judged.ALARM]
     assert cells_of(soup, "lower", "judged") == ["lower", "1", "—", "—"]
@@ -112,7 +112,7 @@ def test_what_prove_catches_spares_and_misses_is_counted(book):
     foreign.write([row, alarm, refused, caught, missed])
     soup, _ = book("foreign")
     said = " ".join(soup.get_text().split())
-    assert "Of 3 kernels, 1 pass every rung, and 1 are refused with reason." in said
+    assert "Passed on every rung: 1 of 3 kernels. Refused with reason: 1." in said
     assert "Refused though right: b. Of 2 right ones that it was asked of, assert_close" in said
     assert "Of 2 faults, prove catches 1. Missed: narrow sum, in a. Of the 1 that" in said
     assert cells_of(soup, "no mask", "faults")[1:4] == ["a", "simulate", "passed"]

@@ -193,9 +193,7 @@ def decoder_layer_(
 ) -> None:
     """Estimate a decoder layer in each of its forms, in results/decoder_layer.csv."""
     with reported():
-        layers = decoder_layer.estimate_forms(
-            forms or tuple(decoder_layer.FORMS), chip=chip, pass_=pass_
-        )
+        layers = decoder_layer.estimate_forms(forms or (), chip=chip, pass_=pass_)
         decoder_layer.save(layers)
         for program in layers:
             whole, attention = 1e3 * program.seconds, 1e3 * program.spent("attention")

@@ -30,11 +30,12 @@ from kernels.paged_attention import paged_attention, update_pages
 from validation.in_parts import ProgramInParts, part_records
 
 __all__ = ["FORMS", "PARTS", "SMOLLM3", "STAGES", "Form", "LayerSizes", "Weights"]
-__all__ += ["best_of_xla", "decode_step", "estimate_forms", "gain", "layer", "moved", "recorded"]
-__all__ += ["narrow_gain", "rotary_table", "spent", "verdict"]
+__all__ += ["best_of_xla", "decode_step", "estimate_forms", "forms_of", "gain", "layer", "moved"]
+__all__ += ["narrow_gain", "recorded", "rotary_table", "spent", "verdict"]
 FILE, WORKLOAD, TOKENS = "decoder_layer.csv", "a layer of SmolLM3-3B", 4096
 # Of decoding: how many sequences, how many tokens of each with the new one, and those of a page.
 SEQUENCES, CACHED, PAGE = 32, 1024, 16
+BLOCKS = 8  # of queries in a head
 TIMEOUT = 1800.0  # seconds for one compilation
 EPS = 1e-6  # of the norms
 COPIES = "copies"  # what belongs to no part: arguments on their way, and other layouts of them
@@ -163,15 +164,38 @@ def sliced_attend(q: Any, k: Any, v: Any) -> Any:
     return package_attend(q, k, v, implementation="xla_sliced")
 
 
+def blocked_attend(q: Any, k: Any, v: Any) -> Any:
+    """The same by XLA, the queries of a head of keys in BLOCKS blocks: each takes the keys up to
+    its own end, so that most of what the mask hides is never computed."""
+    tokens, groups = k.shape[1:3]
+    size = -(-tokens // BLOCKS)
+
+    @jax.checkpoint
+    def group(arrays):
+        q, k, v = arrays
+        blocks = []
+        for start in range(0, tokens, size):
+            end = min(start + size, tokens)
+            seen = jnp.tril(jnp.ones((end - start, end), bool), start)[None, None]
+            near = (a[:, :end, None] for a in (k, v))
+            blocks.append(jax.nn.dot_product_attention(q[:, start:end], *near, mask=seen))
+        return jnp.concatenate(blocks, axis=1)
+
+    by_group = q.reshape(*q.shape[:2], groups, -1, q.shape[3])
+    o = jax.lax.map(group, [jnp.moveaxis(a, 2, 0) for a in (by_group, k, v)])
+    return jnp.moveaxis(o, 0, 2).reshape(q.shape)
+
+
 xla_attend = functools.partial(jax.nn.dot_product_attention, is_causal=True)
 package_norm = functools.partial(rms_norm, eps=EPS)
 FORMS = {
     "xla": Form(xla_norm, xla_product, xla_attend),
     "xla_sliced": Form(xla_norm, xla_product, sliced_attend),
+    "xla_blocks": Form(xla_norm, xla_product, blocked_attend),
     "package": Form(package_norm, package_product, package_attend),
     "mixed": Form(xla_norm, xla_product, package_attend),
 }
-PAGED = dict(zip(FORMS, ("xla", "xla_in_turn", "pallas", "pallas"), strict=True))
+PAGED = {"xla": "xla", "xla_sliced": "xla_in_turn", "package": "pallas", "mixed": "pallas"}
 
 
 @dataclass(frozen=True)
@@ -204,15 +228,15 @@ def program(form: str, pass_: str = "forward") -> Callable[..., Any]:
     """A function of x, the table, the weights one by one and, of the gradient, of what comes back.
 
     Args:
-        form: of FORMS.
+        form: of FORMS; a single query has no blocks, so "decode" has no "xla_blocks".
         pass_: "forward"; "gradient", of x and of all weights, forward pass included; or "decode",
             which takes a cache behind the table and writes into its pages.
 
     Raises:
         ValueError: for another form or pass.
     """
-    checks.one_of("form", form, FORMS)
     checks.one_of("pass", pass_, ("forward", "gradient", "decode"))
+    checks.one_of("form", form, PAGED if pass_ == "decode" else FORMS)
 
     def forward(x, table, *weights):
         return layer(x, Weights(*weights), table, FORMS[form])
@@ -231,15 +255,17 @@ def program(form: str, pass_: str = "forward") -> Callable[..., Any]:
 
 
 def estimate_forms(
-    forms: Sequence[str] = tuple(FORMS),
+    forms: Sequence[str] = (),
     *,
     chip: str = "v5e",
     pass_: str = "forward",
     sizes: LayerSizes = SMOLLM3,
     tokens: int = 0,
 ) -> list[ProgramInParts]:
-    """Estimate a layer in each of `forms`, in their order: for one sequence of so many tokens or,
-    of "decode", for one more token of SEQUENCES which then have so many.
+    """Estimate a layer in each of `forms` (none: forms_of the pass), in their order.
+
+    It is of one sequence of so many tokens or, of "decode", of one more token of SEQUENCES which
+    then have so many.
 
     Raises:
         ValueError: as `program` does.
@@ -250,7 +276,7 @@ def estimate_forms(
     from kernels.machines.tpu.estimate import estimate_all
     from kernels.machines.tpu.export import export
 
-    decodes = pass_ == "decode"
+    forms, decodes = forms or forms_of(pass_), pass_ == "decode"
     tokens = tokens or (CACHED if decodes else TOKENS)
     x, weights, table = sizes.shapes(SEQUENCES if decodes else 1, tokens)
     if decodes:
@@ -269,6 +295,11 @@ def estimate_forms(
         records = part_records(key, estimate, WORKLOAD, _place, "jax", "libtpu")
         layers.append(ProgramInParts(form, key, tuple(records), estimate))
     return layers
+
+
+def forms_of(pass_: str) -> tuple[str, ...]:
+    """Those that are estimated: blocks of queries in the forward pass alone."""
+    return tuple(form for form in FORMS if form in PAGED or pass_ == "forward")
 
 
 def _key(form: str, pass_: str, chip: str, sizes: LayerSizes, tokens: int) -> Key:
@@ -301,11 +332,11 @@ def recorded(chip: str = "v5e", pass_: str = "forward") -> dict[str, ProgramInPa
     """Form → the layer at full size, as results/ has it; in the order of FORMS.
 
     Raises:
-        ValueError: where one of FORMS is not recorded for this chip and pass.
+        ValueError: where one of `forms_of` the pass is not recorded for this chip and pass.
     """
     known = read(FILE)
     layers = {}
-    for form in FORMS:
+    for form in forms_of(pass_):
         key = _key(form, pass_, chip, SMOLLM3, CACHED if pass_ == "decode" else TOKENS)
         program = ProgramInParts.recorded(form, key, known)
         if program is None:
@@ -315,8 +346,9 @@ def recorded(chip: str = "v5e", pass_: str = "forward") -> dict[str, ProgramInPa
 
 
 def best_of_xla(layers: dict[str, ProgramInParts]) -> str:
-    """The faster one of the two forms that hold no kernel of ours."""
-    return min(("xla", "xla_sliced"), key=lambda form: layers[form].seconds)
+    """The fastest one of the forms that hold no kernel of ours."""
+    by_xla = [form for form in layers if form.startswith("xla")]
+    return min(by_xla, key=lambda form: layers[form].seconds)
 
 
 def spent(program: ProgramInParts, stage: str = "") -> float:

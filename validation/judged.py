@@ -27,7 +27,7 @@ RUNGS = ("trace", "lower", "compile", "memory", "index maps", "interpret", "simu
 RIGHT, WRONG, REFUSED, NONE = "right", "wrong", "refused", "no verdict"
 CAUGHT, MISSED, AGREED = "caught", "missed", "right, and so on the chip"
 ALARM, HIDDEN = "refused or wrong, though right on the chip", "wrong where zeros had hidden it"
-OPEN, ALONE = "not decided", "decided where the chip was not asked"
+OPEN, ALONE = "not decided by the judge", "not decided by the chip"
 LATER = "not judged yet"  # of no rung
 OUTCOMES = (CAUGHT, HIDDEN, AGREED, MISSED, ALARM, OPEN, ALONE)
 # Of an error of the harness: the memory of other results, another process on the chip, no answer.

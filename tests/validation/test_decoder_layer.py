@@ -61,8 +61,7 @@ def oracle(x, w):
 def pulled(function, x, w, back):
     """The result and the gradients of x and of each weight."""
     result, pull = jax.vjp(function, x, w)
-    dx, dw = pull(back)
-    return [np.asarray(a) for a in (result, dx, *dw)]
+    return [np.asarray(a) for a in jax.tree.leaves((result, pull(back)))]
 
 
 @functools.cache
@@ -130,7 +129,7 @@ DECODING = {"": (0, 0), "a token overwritten": (-1, 0), "another's pages": (0, 1
 
 @pytest.mark.parametrize("fault", DECODING)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", dl.PAGED)
 def test_a_token_decoded_from_pages_is_the_last_of_its_sequence(form, dtype, fault):
     (x, w, table, _), tokens, page = problem(dtype), np.array([TOKENS, 33]), 8
     exact, plain = (results[0] for results in expected(dtype))
@@ -171,11 +170,10 @@ def test_parts_stages_and_what_a_gain_is_worth():
     times = {"xla": (9.0, 0, 1.0), "xla_sliced": (4.0, 2.0, 2.0), "package": (1.0, 5.0, 2.0)}
     forms = {form: timed(*parts) for form, parts in times.items()}
     assert dl.best_of_xla(forms) == "xla_sliced"
-    stages = "rotary, attention", "feed-forward", ""
-    stands = [dl.verdict(forms, "package", stage) for stage in stages]
+    stands = [dl.verdict(forms, "package", s) for s in ("rotary, attention", "feed-forward", "")]
     assert stands == ["ahead", "behind", "a tie"]
     assert dl.gain(forms["xla_sliced"], "feed-forward", 2) == pytest.approx(4 / 3)
-    with pytest.raises(ValueError, match="form is 'torch'; accepted: xla, xla_sliced, package"):
+    with pytest.raises(ValueError, match="form is 'torch'; accepted: xla, xla_sliced, xla_blocks"):
         dl.program("torch")
     with pytest.raises(ValueError, match=r"layer is xla, gradient on v7x; accepted"):
         dl.recorded("v7x", "gradient")
@@ -197,7 +195,7 @@ def test_what_the_page_works_out_and_says():
     least, on = (1e3 * (weights + cached) / CHIPS[c].hbm_bytes_per_second for c in chips)
     assert f"{weights / 1e6:.0f} MB, the keys and values {cached / 1e6:.0f}:" in page
     assert f"least {least:.2f} ms on a v5e, {on:.2f} on a v6e" in page and weights % token == 0
-    assert f"{dl.CACHED:,} tokens:" in page and f"From {weights // token:,} tokens" in page
+    assert f"{dl.CACHED:,} tokens, on" in page and f"From {weights // token:,} tokens" in page
     decoded = [dl.recorded(chip, "decode") for chip in chips]
     assert {dl.verdict(d, f) for d in decoded for f in ("package", "mixed")} == {"a tie"}
     assert f"XLA at once takes {1e3 * decoded[0]['xla'].seconds:.2f}," in page
@@ -205,34 +203,36 @@ def test_what_the_page_works_out_and_says():
     ours = decoded[0]["package"]
     assert all(1e3 * ours.seconds / dl.narrow_gain(ours, w)[2] < least for w in ("int8", "int4"))
     forms, on_v6e, training = dl.recorded(), dl.recorded("v6e"), dl.recorded("v5e", "gradient")
-    xla, in_slices, package, mixed = forms.values()
+    xla, in_slices, in_blocks, package, mixed = forms.values()
     rest, attention, last = "feed-forward", "rotary, attention", "output"
     attending = 2 * dl.TOKENS**2 * sizes.heads * sizes.head_dim / rates.bf16_flops
-    row = dl.spent(mixed, attention)
-    assert f"take {1e3 * attending:.2f} ms, and the row is at {1e3 * row:.2f} ms" in page
-    assert dl.best_of_xla(forms) == "xla_sliced"
-    wanted = (forms, {attention, last}), (on_v6e, {attention, ""}), (training, {attention})
+    kernel, row = mixed.spent("attention", "kernel"), dl.spent(mixed, attention)
+    times = (f"{1e3 * t:.2f} ms" for t in (attending, kernel, row - kernel))
+    assert "take {}, our kernel takes {}, and XLA's work around it {}".format(*times) in page
+    assert f"reaches {100 * attending / kernel:.0f} % of the peak" in page
+    assert {dl.best_of_xla(layers) for layers in (forms, on_v6e)} == {"xla_blocks"}
+    wanted = (forms, set()), (on_v6e, {attention, last}), (training, {attention})
     for form, (layers, leads) in itertools.product(("package", "mixed"), wanted):
         for stage in {*dl.STAGES, ""} - {dl.COPIES}:
             behind = (layers, form, stage) == (training, "package", last)
             place = "ahead" if stage in leads else "behind" if behind else "a tie"
             assert dl.verdict(layers, form, stage) == place
-    assert min(forms.values(), key=lambda program: program.seconds) is mixed
-    assert xla.seconds - in_slices.seconds > 0.8 * (xla.seconds - mixed.seconds)  # "most of"
+    assert min(forms, key=lambda form: forms[form].seconds) == "mixed"
     longer, more = (of(package, rest) - of(xla, rest) for of in (dl.spent, dl.moved))
     assert moved / rates.hbm_bytes_per_second > longer / 2 and moved < more / 2
-    v6e, (theirs, sliced, ours, both) = CHIPS["v6e"], on_v6e.values()
+    v6e, (theirs, sliced, _, ours, both) = CHIPS["v6e"], on_v6e.values()
     assert dl.spent(ours, rest) < dl.spent(theirs, rest)
     assert dl.moved(sliced, attention) > 1e9  # the scores, in HBM
-    assert dl.verdict(on_v6e | {"xla": both, "xla_sliced": both}, "package") == "a tie"
+    assert dl.verdict({"xla": both, "package": ours}, "package") == "a tie"
     by_xla, by_slices, *_ = training.values()
     for ratio, low, high in (
         (dl.spent(mixed, last) / dl.spent(in_slices, last), 0.4, 0.6),
+        ((xla.seconds - in_blocks.seconds) / (xla.seconds - mixed.seconds), 0.9, 0.95),
         (dl.moved(ours, rest) / dl.moved(theirs, rest), 1.9, 2.3),
         (dl.spent(theirs, rest) / (feed_forward / v6e.bf16_flops), 1.8, 2.2),
         (v6e.bf16_flops / rates.bf16_flops, 4.5, 5),
         (v6e.hbm_bytes_per_second / rates.hbm_bytes_per_second, 1.9, 2.1),
-        *((training[form].seconds / forms[form].seconds, 2.8, 4.1) for form in forms),
+        *((training[form].seconds / forms[form].seconds, 2.8, 4.1) for form in training),
         *((dl.spent(p, attention) / p.seconds, 0.5, 1) for p in (theirs, sliced)),
         (dl.moved(by_slices, attention) / dl.moved(by_xla, attention), 0.18, 0.24),
         (dl.moved(by_slices, rest) / dl.moved(by_xla, rest), 1.4, 1.7),

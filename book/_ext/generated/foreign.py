@@ -27,8 +27,8 @@ class ForeignRecord(Generated):
         refused = sum(row.tolerance == foreign.FAILED for row in ran)
         whole = [r for r in right if {getattr(r, n) for n in foreign.RUNGS} == {foreign.PASSED}]
         yield text(
-            f"Of {len(rows)} kernels, {len(whole)} pass every rung, and {len(rows) - len(right)} "
-            f"are refused with reason. Refused though right: {', '.join(alarms) or 'none'}. "
+            f"Passed on every rung: {len(whole)} of {len(rows)} kernels. Refused with reason: "
+            f"{len(rows) - len(right)}. Refused though right: {', '.join(alarms) or 'none'}. "
             f"Of {len(ran)} right ones that it was asked of, assert_close refuses {refused}."
         )
         lines = [

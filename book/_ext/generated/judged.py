@@ -1,6 +1,7 @@
 """{judged}: how good the judge is, by rung, against what a chip said of the same kernels."""
 
 from collections import Counter
+from statistics import median
 
 from kernels.figures import store
 from validation import judged
@@ -20,6 +21,7 @@ class JudgeRecord(Generated):
             ("By rung", self.by_rung),
             ("What was missed, and what was refused though right", self.against),
             ("What the set's own verdict is worth", self.worth),
+            ("How long it would take", self.times),
             ("Every kernel", self.every),
         )
         return [self.section(title, *content(rows)) for title, content in sections]
@@ -33,13 +35,16 @@ class JudgeRecord(Generated):
         open_ = judged.OPEN, judged.ALONE, judged.LATER
         decided = [row for row in rows if row.outcome not in open_]
         with_chip = sum(row.outcome in (judged.CAUGHT, judged.AGREED) for row in decided)
+        caught = [row for row in rows if row.outcome == judged.CAUGHT]
+        refused = sum(row.ours == judged.REFUSED for row in caught)
         yield text(
             f"Of {len(rows)} kernels the chip and the judge both decided {len(decided)}; they "
-            f"agree on {with_chip}. {whole[judged.OPEN]} the judge did not decide, and on "
-            f"{whole[judged.ALONE]} it stands alone, since the chip was never asked: the harness "
-            "ran out of memory or of time, or another process held the chip."
-            + f" {whole[judged.LATER]} were not judged yet."
-            * bool(whole[judged.LATER])
+            f"agree on {with_chip}. Of the {len(caught)} caught, {refused} are refused when they "
+            f"are traced, lowered or compiled (wrong results: {len(caught) - refused}); "
+            f"{whole[judged.AGREED]} kernels are right on both. "
+            f"{whole[judged.OPEN]} the judge did not decide, and {whole[judged.ALONE]} only the "
+            "judge did: the set's harness ran out of memory or of time, or another process held "
+            "the chip." + f" {whole[judged.LATER]} were not judged yet." * bool(whole[judged.LATER])
         )
         yield table(["rung", *seen], lines, "judged")
 
@@ -69,6 +74,21 @@ class JudgeRecord(Generated):
             f"{len(hidden)}" + (f": {', '.join(hidden)}." if hidden else ".")
         )
 
+    def times(self, rows):
+        fields = "ours_ms", "their_ms", "reference_ms", "their_reference_ms"
+        timed = [row for row in rows if all(getattr(row, field) for field in fields)]
+        if not timed:
+            yield text("None was timed.")
+            return
+        shares = [float(row.ours_ms) / float(row.their_ms) for row in timed]
+        by_xla = [float(row.reference_ms) / float(row.their_reference_ms) for row in timed]
+        yield text(
+            f"Estimated and measured times are known of {len(timed)} kernels. Estimated too "
+            f"short: {sum(share < 1 for share in shares)} of them, at {spread(shares)}. XLA's "
+            f"programs for the same problems are at {spread(by_xla)}. This verdict is the judge's "
+            f"weakest: a kernel took up to {1 / min(shares):.1f} times as long as estimated."
+        )
+
     def every(self, rows):
         ms = lambda value: f"{float(value):.3g}" if value else DASH
         lines = [
@@ -86,6 +106,12 @@ class JudgeRecord(Generated):
             "launch is in each; the estimates are of the chip's own time."
         )
         yield fold(f"All {len(rows)} kernels", table(titles, lines, "judged-all"))
+
+
+def spread(shares):
+    """The least, the largest and the middle, in words."""
+    ends = f"{min(shares):.2f} to {max(shares):.2f} of what was measured"
+    return f"{ends}, in the middle {median(shares):.2f}"
 
 
 def why(row):
