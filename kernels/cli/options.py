@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kernels.proof.workload import Workload
 
 Entry = Annotated[
-    str, typer.Argument(help="OPERATOR/IMPLEMENTATION, or FILE.py:NAME of a function of your own.")
+    str, typer.Argument(help="OPERATOR/IMPLEMENTATION, or FILE.py:NAME of a function of your own; the name may be left out where FILE.py marks one.")
 ]
 WorkloadOption = Annotated[
     str | None,
@@ -32,7 +32,7 @@ ArgsOption = Annotated[
 ]
 ChipsOption = Annotated[
     list[str] | None,
-    typer.Option("--chip", "-c", help="May be repeated; the file says by default."),
+    typer.Option("--chip", "-c", help="May be repeated. By default what @kernels.proves says: v5e and v6e if nothing."),
 ]
 MeshOption = Annotated[
     str,

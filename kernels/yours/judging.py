@@ -135,6 +135,8 @@ def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) ->
         sandbox: as `judge_all` takes it: a file that marks kernels runs to tell which.
     """
     listed: list[Entry] = []
+    if reference and not Path(reference).exists():
+        fail("--reference", reference, "a file or a folder that there is")
     for text in paths:
         head, colon, name = text.rpartition(".py:")
         path = Path(head + ".py" if colon else text)

@@ -11,6 +11,8 @@ from kernels.figures.units import format_seconds
 RIGHT, UNDECIDED, REFUSED, WRONG = "right", "undecided", "refused", "wrong"
 VERDICTS = (RIGHT, UNDECIDED, REFUSED, WRONG)
 COLOURS = {RIGHT: "green", UNDECIDED: "yellow", REFUSED: "red", WRONG: "red"}
+RATIO = "XLA's time over its"
+AHEAD = {"kernel": ": it is ahead", "reference": ": XLA is ahead", "tie": ": a tie", "": ""}
 FORM = 1  # of the JSON; it grows where a key goes or changes its meaning
 _GIB = 2**30
 
@@ -142,14 +144,14 @@ class Judgement(Page):
 
 def table(verdicts: Sequence[Judgement]) -> Table:
     """A row for each kernel and chip."""
-    columns = ("kernel", "chip", "verdict", "rung", "estimate", "band", "XLA over it", "HBM, GiB")
+    columns = ("kernel", "chip", "verdict", "rung", "estimate", "band", RATIO, "HBM, GiB")
     rows = []
     for verdict in verdicts:
         for on in verdict.chips:
             ratio = "–".join(f"{end:.2f}" for end in on.ratio) if on.ratio else ""
             seconds = " to ".join(dict.fromkeys(map(format_seconds, on.seconds or ())))
             held = f"{on.hbm_bytes / _GIB:.2f} of {on.hbm_limit / _GIB:.0f}" if on.hbm_bytes else ""
-            ahead = f"{ratio}, {on.ahead}" if on.ahead else ratio
-            row = (verdict.name, on.chip, on.verdict, on.rung, seconds, on.band, ahead, held)
-            rows.append(row)
+            name = f"{verdict.file}:{verdict.name}".removeprefix(":")
+            ahead = f"{ratio}{AHEAD[on.ahead]}"
+            rows.append((name, on.chip, on.verdict, on.rung, seconds, on.band, ahead, held))
     return Table(columns, rows, "", columns[-1:], COLOURS)

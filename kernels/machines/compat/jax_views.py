@@ -8,12 +8,15 @@ empty parts, in 0.12.0.1.
 """
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import numpy as np
+
+from kernels.machines.compat.jax_devices import line_of
 
 
 @contextlib.contextmanager
@@ -43,10 +46,26 @@ def taught() -> Iterator[None]:
         apart = lambda *cuts: not any(map(nothing, cuts)) and overlap(*cuts)
         patches.enter_context(mock.patch.object(watch, "_slices_overlap", apart, create=True))
         for name in ("get", "store", "swap"):
-            access = getattr(simulation, name).__wrapped__
+            access = _placed(getattr(simulation, name).__wrapped__)
             viewed = simulation.fail_on_exception(_viewed(simulation, access))
             patches.enter_context(mock.patch.object(simulation, name, viewed))
         yield
+
+
+def _placed(access: Callable[..., Any]) -> Callable[..., Any]:
+    """An access that says the line of code where it is refused; that of a block has none."""
+
+    @functools.wraps(access)
+    def of_line(*where: Any, source_info: Any = None, **by: Any) -> Any:
+        try:
+            return access(*where, source_info=source_info, **by)
+        except (IndexError, ValueError) as error:
+            if source_info is None:
+                raise
+            words = f"{error}".rstrip(" .")
+            raise type(error)(f"{words} ({line_of(source_info)})") from None
+
+    return of_line
 
 
 def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
