@@ -59,8 +59,8 @@ def note(words: str) -> None:
 
 
 def file_and_name(text: str, named: bool = False) -> tuple[str, str]:
-    """File and name of "FILE.py:NAME"; ValueError for a file that there is not. With `named`, a name
-    that is left out is that of the one kernel that the file marks; ValueError where it is not one."""
+    """File and name of "FILE.py:NAME"; ValueError for a file that there is not. With `named` a name
+    that is left out is that of the kernel that the file marks; ValueError where it is not one."""
     path, colon, name = text.rpartition(".py:")
     path, name = (path + ".py", name) if colon else (text, "")
     if not path.endswith(".py") or not Path(path).is_file():
@@ -71,8 +71,7 @@ def file_and_name(text: str, named: bool = False) -> tuple[str, str]:
         marks = b"proves" in Path(path).read_bytes()
         names = [own for own, _ in declared_in(path)] if marks else []
         if len(names) != 1:
-            here = ", ".join(f"{path}:{own}" for own in names)
-            fail("entry", text, f"FILE.py:NAME{', here ' * bool(names)}{here}")
+            fail("entry", text, ", ".join(f"{path}:{own}" for own in names) or "FILE.py:NAME")
         [name] = names
     return path, name
 

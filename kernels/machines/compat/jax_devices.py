@@ -41,7 +41,7 @@ class _Turns:
     copies: list[Any] = field(default_factory=list)
     speeds: dict[Any, float] = field(default_factory=dict)
     raised: dict[tuple[int, int], str] = field(default_factory=dict)  # semaphore, device → by whom
-    moving: Any = None  # the copy that reads or writes just now
+    moving: Any = None  # the copy that went on last, since a device did
     clocks: int = 0  # drawn so far, of the copies'
     last: int = -1  # device that went on, of those in step
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -64,6 +64,7 @@ class _Turns:
                     raise RuntimeError(self.failed[0])
                 self.changed.wait()
             del self.paused[device]
+            self.moving = None
 
     def end(self, device: int) -> None:
         """The device leaves the kernel; RuntimeError for what it leaves behind."""
@@ -149,8 +150,6 @@ class _Turns:
             copy.execute_read_and_write()
         except Exception as error:
             self.fail(f"{type(error).__name__}: {error}")
-        finally:
-            self.moving = None
 
 
 @dataclass
@@ -187,8 +186,8 @@ def _name(semaphore: Any) -> str:
     return f"semaphore {semaphore.id - FIRST} of the kernel"
 
 
-def line_of(source_info: Any, unknown: str = "a line that JAX does not know") -> str:
-    """A line of code: its file, its number, what it says."""
+def line_of(source_info: Any, unknown: str = "an unknown line") -> str:
+    """A line of code: its file, its number, what it says; JAX has none of pl.semaphore_wait."""
     from jax._src import source_info_util
 
     text = source_info_util.summarize(source_info) if source_info is not None else ""
@@ -247,7 +246,6 @@ def turns(seed: int | None) -> Iterator[list[str]]:
             has = f"{_name(self)}, which has {self.count_by_core[device]} of {value}"
             by = machine.raised.get((self.id, device))
             last = f"was raised last by {by}" if by else "nobody ever raised"
-            # JAX keeps the line of pl.semaphore_wait, alone of all, to itself.
             return f"at {line_of(line, 'pl.semaphore_wait')} for {has} and {last}"
 
         machine.pause(device, lambda: self.count_by_core[device] >= value, words)
@@ -255,10 +253,9 @@ def turns(seed: int | None) -> Iterator[list[str]]:
 
     def signals(self: Any, inc: int, device: int, clock: Any, logging_info: Any = None) -> None:
         machine, who = of(self.shared_memory), f"device {logging_info.device_id}"
-        if machine.moving is not None:
-            who = f"the bytes of a copy from device {machine.moving.src_device_id}"
-        by = f"{who} at {line_of(logging_info.source_info)}"
-        machine.raised[self.id, int(device)] = by
+        if copy := machine.moving:
+            who = f"the bytes of a copy from device {copy.src_device_id}"
+        machine.raised[self.id, int(device)] = f"{who} at {line_of(logging_info.source_info)}"
         signal(self, inc, device, clock, logging_info)
 
     def leave(self: Any, device: int) -> Any:
