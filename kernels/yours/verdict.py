@@ -1,7 +1,7 @@
 """What judging a kernel found: a verdict for each chip, in words and as a line of JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kernels.figures.table import Page, Paragraph, Table
@@ -119,6 +119,11 @@ class Judgement(Page):
         return max((on.verdict for on in self.chips), key=VERDICTS.index, default=UNDECIDED)
 
     @property
+    def title(self) -> str:
+        """FILE.py:NAME; of a function that was handed over its name."""
+        return f"{self.file}:{self.name}".removeprefix(":")
+
+    @property
     def passed(self) -> bool:
         """Whether it is right on every chip, as far as the rungs reach."""
         return self.verdict == RIGHT
@@ -129,7 +134,9 @@ class Judgement(Page):
 
     def parts(self) -> Iterator[Table | Paragraph]:
         """What there is to read, piece by piece."""
-        yield table([self])
+        whole = table([self])  # of many it names the kernels; above one its name is not folded
+        rows = [row[1:] for row in whole.rows]
+        yield replace(whole, columns=whole.columns[1:], rows=rows, caption=self.title)
         for on in self.chips:
             if on.why:
                 colour = COLOURS[on.verdict]
@@ -151,7 +158,7 @@ def table(verdicts: Sequence[Judgement]) -> Table:
             ratio = "–".join(f"{end:.2f}" for end in on.ratio) if on.ratio else ""
             seconds = " to ".join(dict.fromkeys(map(format_seconds, on.seconds or ())))
             held = f"{on.hbm_bytes / _GIB:.2f} of {on.hbm_limit / _GIB:.0f}" if on.hbm_bytes else ""
-            name = f"{verdict.file}:{verdict.name}".removeprefix(":")
             ahead = f"{ratio}{AHEAD[on.ahead]}"
-            rows.append((name, on.chip, on.verdict, on.rung, seconds, on.band, ahead, held))
+            row = (verdict.title, on.chip, on.verdict, on.rung, seconds, on.band, ahead, held)
+            rows.append(row)
     return Table(columns, rows, "", columns[-1:], COLOURS)
