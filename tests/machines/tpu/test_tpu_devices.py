@@ -119,10 +119,7 @@ DEADLOCK = (  # and who raised the semaphore last
     [
         ("wrong semaphore", DEADLOCK),
         ("wrap", "semaphore 1 of the kernel"),  # too much for one device, too little for another
-        (
-            "no wait",
-            r"(that nobody waits for|4096 by the bytes of a copy from device \d) .*hop\.start",
-        ),
+        ("no wait", r"(nobody waits for|the bytes of a copy from device \d) .*hop\.start"),
         ("raised", r"semaphore 2 of the kernel raised to 1 by device \d at test_tpu_devices"),
         ("half a barrier", r"may arrive before device \d has entered the kernel"),
         ("outside", "[Oo]ut-of-bounds|out of bounds"),
