@@ -58,6 +58,9 @@ def test_skips_are_named_and_fail_only_when_strict():
         (["explain", "giou/nki"], "accepted: one in JAX, for v5e"),
         (["prove", __file__, "--chip", "v99"], "--chip is 'v99'; accepted: v5e"),
         (["prove", __file__, "--rung", "guess"], "--rung is 'guess'; accepted: interpret"),
+        (["judge"], "no file is named; accepted"),
+        (["judge", "nowhere.py"], "file is nowhere.py; accepted"),
+        (["judge", __file__, "--reference", "no/"], "--reference is no/; accepted: a file or a f"),
     ],
 )
 def test_a_wrong_command_line_ends_with_2(arguments, says):

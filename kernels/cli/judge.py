@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kernels.cli.options import ChipsOption, MarkdownOption, MeshOption, SandboxOption, repeated
+from kernels.cli.options import MarkdownOption, MeshOption, SandboxOption, repeated
 from kernels.cli.terminal import console, errors, progress, reported, writable, write
 
 UNDECIDED = 3  # the exit status where nothing is wrong or refused, and a kernel is not decided
@@ -23,7 +23,10 @@ def judge(
         str,
         typer.Option(help="Of files in KernelBench's form: the file or folder with the originals."),
     ] = "",
-    chip: ChipsOption = None,
+    chip: Annotated[
+        list[str] | None,
+        typer.Option("--chip", "-c", help="May be repeated; v6e by default, whatever a file says."),
+    ] = None,
     mesh: MeshOption = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON a kernel.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the schema of --json.")] = False,
@@ -87,7 +90,8 @@ def judge(
         write(markdown, table(verdicts).markdown() + "\n")
         counts = [verdict.verdict for verdict in verdicts]
         said = ", ".join(f"{counts.count(word)} {word}" for word in dict.fromkeys(counts))
-        errors.print(f"{len(counts)} kernels: {said}" if counts else "no kernel in this shard")
+        many = "s" * (len(counts) != 1)
+        errors.print(f"{len(counts)} kernel{many}: {said}" if counts else "no kernel in this shard")
         if {REFUSED, WRONG} & set(counts):
             raise typer.Exit(1)
         if OPEN in counts:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from kernels.proof.workload import Workload
 
 Entry = Annotated[
-    str, typer.Argument(help="OPERATOR/IMPLEMENTATION, or FILE.py:NAME of a function of your own.")
+    str,
+    typer.Argument(help="OPERATOR/IMPLEMENTATION, FILE.py:NAME, or FILE.py where it marks one."),
 ]
 WorkloadOption = Annotated[
     str | None,
@@ -32,7 +33,7 @@ ArgsOption = Annotated[
 ]
 ChipsOption = Annotated[
     list[str] | None,
-    typer.Option("--chip", "-c", help="May be repeated; the file says by default."),
+    typer.Option("--chip", "-c", help="May be repeated; as the file says, or else v5e and v6e."),
 ]
 MeshOption = Annotated[
     str,

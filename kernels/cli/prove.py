@@ -51,6 +51,10 @@ def prove(
     python -m kernels prove my_kernels.py:softmax --rung interpret --junit report.xml
     python -m kernels prove my_rings.py --mesh x=8
 
+    \b
+    @kernels.proves(jax.nn.softmax, arguments=lambda rng: (rng.random((64, 256), np.float32),))
+    def softmax(x): ...
+
     A file is code, and runs: in a process of its own, without your secrets of the environment, for
     --timeout, in part of the free memory. It still reads and writes files, and reaches the network,
     as you do; --sandbox takes that away.

@@ -59,14 +59,20 @@ def note(words: str) -> None:
 
 
 def file_and_name(text: str, named: bool = False) -> tuple[str, str]:
-    """File and name of "FILE.py:NAME"; ValueError for a file that there is not, and for a name that
-    is left out."""
+    """File and name of "FILE.py:NAME"; ValueError for a file that there is not. With `named` a name
+    that is left out is that of the kernel that the file marks; ValueError where it is not one."""
     path, colon, name = text.rpartition(".py:")
     path, name = (path + ".py", name) if colon else (text, "")
     if not path.endswith(".py") or not Path(path).is_file():
         fail("file", path, "a Python file that there is, or FILE.py:NAME")
     if named and not name:
-        fail("entry", text, "FILE.py:NAME")
+        from kernels.yours.proving import declared_in
+
+        marks = b"proves" in Path(path).read_bytes()
+        names = [own for own, _ in declared_in(path)] if marks else []
+        if len(names) != 1:
+            fail("entry", text, ", ".join(f"{path}:{own}" for own in names) or "FILE.py:NAME")
+        [name] = names
     return path, name
 
 

@@ -192,7 +192,9 @@ class Claim:
             fail("arguments", f"a function that draws {tree} once and {self._tree} before", "one")
         if "mean" in sizes:
             place = sizes["mean"]
-            leaves[place] = _with_mean(leaves[place])
+            array = leaves[place]
+            wide, deviations = array.astype(np.float64), MEANS.get(str(array.dtype), NARROW_MEAN)
+            leaves[place] = (wide + deviations * wide.std()).astype(array.dtype)
         if "wide" in sizes:
             spread = np.random.default_rng(seed + 1)
             leaves = [_spread(a, spread) if is_float(a) and _is_data(a) else a for a in leaves]
@@ -441,12 +443,6 @@ def _canonical(leaf: Any) -> Any:
     if not _is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
         return leaf
     return np.asarray(jnp.asarray(leaf))
-
-
-def _with_mean(array: np.ndarray) -> np.ndarray:
-    wide = array.astype(np.float64)
-    deviations = MEANS.get(str(array.dtype), NARROW_MEAN)
-    return (wide + deviations * wide.std()).astype(array.dtype)
 
 
 def _spread(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -167,11 +167,8 @@ def guard(
     whole = {entry["file"] for entry in entries.values()}
     for key in known.keys() - entries.keys():
         gone = known[key]["file"] in whole and not any(name for _, name in files)
-        if (
-            gone
-            and not (update or shapes)
-            and (not chips or key.rpartition("@")[2].split()[0] in chips)
-        ):
+        asked = not chips or key.rpartition("@")[2].split()[0] in chips
+        if gone and asked and not (update or shapes):
             losses.append(f"{key} is in the baseline, and is gone")
     if update:
         others = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.machines.checks import fail, one_of, positive, positive_int
-from kernels.yours import proving
+from kernels.yours import proving, shapes
 from kernels.yours.declared import OWN, Declared
 from kernels.yours.report import FAILED, PARTIAL, PASSED, Report
 from kernels.yours.sandbox import walls
@@ -35,10 +35,6 @@ class Entry:
     path: str
     name: str = ""
     reference: str = ""
-
-    @property
-    def title(self) -> str:
-        return self.name or Path(self.path).stem
 
 
 def judge(
@@ -82,8 +78,15 @@ def judge(
     spread = (mesh, in_specs, out_specs)
     declared = Declared(function, reference, arguments, (), (), chips, values, budget, *spread)
     check(chips, timeout, memory)
-    if full is not None:
-        declared = replace(declared, full=_full(full))
+    if isinstance(full, str):
+        positional, named = shapes.arguments(full)
+        declared = replace(declared, full=(tuple(positional), named))
+    elif isinstance(full, dict):
+        declared = replace(declared, full=((), full))
+    elif isinstance(full, (tuple, list)):
+        declared = replace(declared, full=(tuple(full), {}))
+    elif full is not None:
+        fail("full", repr(full), "a tuple of shapes, a dict of named ones, or a text")
     pickled, why_not = proving._pickled(declared)
     if pickled is None:
         fail("function", f"{declared.name}: {why_not}", "one that can be pickled")
@@ -116,7 +119,8 @@ def judge_all(
     def one(entry: Entry) -> Judgement:
         source: dict[str, Any] = {"path": entry.path, "name": entry.name}
         source |= {"reference": entry.reference, "mesh": mesh}
-        return _judged(source, entry.title, entry.path, chips, seed, timeout, memory, sandbox)
+        name = entry.name or Path(entry.path).stem
+        return _judged(source, name, entry.path, chips, seed, timeout, memory, sandbox)
 
     with ThreadPoolExecutor(jobs) as threads:
         for done in as_completed([threads.submit(one, entry) for entry in entries]):
@@ -135,6 +139,8 @@ def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) ->
         sandbox: as `judge_all` takes it: a file that marks kernels runs to tell which.
     """
     listed: list[Entry] = []
+    if reference and not Path(reference).exists():
+        fail("--reference", reference, "a file or a folder that there is")
     for text in paths:
         head, colon, name = text.rpartition(".py:")
         path = Path(head + ".py" if colon else text)
@@ -183,20 +189,6 @@ def check(chips: Sequence[str], timeout: float, memory: float | None) -> None:
         fail("chips", repr(chips), "a tuple of names")
     for chip in chips:
         one_of("chips", chip, known)
-
-
-def _full(full: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments and named ones."""
-    from kernels.yours.shapes import arguments
-
-    if isinstance(full, str):
-        positional, named = arguments(full)
-        return tuple(positional), named
-    if isinstance(full, dict):
-        return (), full
-    if not isinstance(full, (tuple, list)):
-        fail("full", repr(full), "a tuple of shapes, a dict of named ones, or a text")
-    return tuple(full), {}
 
 
 def _judged(

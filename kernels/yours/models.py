@@ -76,13 +76,16 @@ def full(path: str, reference: str) -> Full:
 def small(path: str, reference: str) -> Small:
     """The problem at sizes that this machine bears, with values to run it on; ValueError for a file
     that is not in the form, and a problem that is too large and could not be made smaller."""
+    import jax
+
     sizes, faithful = _smaller(path, reference)
     sized = _sized(path, reference, sizes)
     name = Path(path).stem
     weights, inputs = sized.weights(), [np.asarray(leaf) for leaf in sized.inputs()]
     zeros = [n for n, w in weights.items() if np.size(w) and not np.any(np.asarray(w))]
     draw = functools.partial(_drawn, weights, inputs, free=True)
-    if not _finite(sized.reference(*draw(np.random.default_rng(0)))):
+    results = jax.tree.leaves(sized.reference(*draw(np.random.default_rng(0))))
+    if not all(np.isfinite(np.asarray(result, np.float64)).all() for result in results):
         draw = functools.partial(_drawn, weights, inputs, free=False)
     ours = Declared(sized.function, sized.reference, draw, values=("given",), name=name)
     own = dataclasses.replace(ours, arguments=lambda rng: (weights, *inputs), name=name + OWN)
@@ -208,13 +211,6 @@ def _input(own: np.ndarray, rng: np.random.Generator, free: bool) -> np.ndarray:
     return (kept * rng.uniform(0.5, 1.0, own.shape)).astype(own.dtype)
 
 
-def _finite(result: Any) -> bool:
-    import jax
-
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(result)]
-    return all(np.isfinite(leaf.astype(np.float64)).all() for leaf in leaves)
-
-
 # --- smaller by whole blocks ----------------------------------------------------------------------
 
 
@@ -239,10 +235,6 @@ class _Traced:
             return False
         pairs = [p for own, all_ in zip(self.grids, whole.grids) for p in zip(own, all_)]
         return all(min(2, most) <= size <= most for size, most in pairs)
-
-    @property
-    def heavy(self) -> bool:
-        return self.elements > ELEMENTS or sum(map(math.prod, self.grids)) > PROGRAMS
 
 
 def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
@@ -289,9 +281,10 @@ def _smaller(path: str, reference: str) -> tuple[dict[str, int], bool]:
                     sizes[name], now = less, tried
                     break
                 why = f"at {name} = {less} its kernels have other blocks"
-        if not now.heavy:
+        programs = sum(map(math.prod, now.grids))
+        if now.elements <= ELEMENTS and programs <= PROGRAMS:
             return sizes, now.bodies == whole.bodies
-    words = f"{now.elements:,} elements on {sum(map(math.prod, now.grids)):,} programs"
+    words = f"{now.elements:,} elements on {programs:,} programs"
     fail("problem", f"{words}, and could not be shrunk by whole blocks ({why})", "a smaller one")
 
 

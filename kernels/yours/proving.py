@@ -283,6 +283,7 @@ def _climb(
             if rung in ONCE and name.endswith(OWN) and results[-1].status == PASSED:
                 continue
             problems = kernel["problems"][: 1 if rung in ONCE else None]
+            compiled_for = (chips or kernel["chips"]) if rung == "compile" else ()
             for place, problem in enumerate(problems):
                 if progress:
                     progress(f"{name}: {rung}, {problem}")
@@ -295,7 +296,7 @@ def _climb(
                     notes.append(f"{name}: no problem with {problem}: {answer['message']}")
                     continue
                 notes += filter(None, [answer.pop("note", "")])
-                results.append(ProblemResult(name, rung, problem, **answer))
+                results.append(ProblemResult(name, rung, problem, **answer, chips=compiled_for))
                 if "not done after" in results[-1].message:
                     break  # nor will the next ones be
     return Report(tuple(results), tuple(dict.fromkeys(notes)))

@@ -33,6 +33,7 @@ class ProblemResult:
     # The share of the error budget that the worst element took; None where nothing ran.
     used: float | None = None
     seconds: float = field(default=0.0, compare=False)  # of wall time
+    chips: Sequence[str] = ()  # that it was to be compiled for
 
     @property
     def words(self) -> str:
@@ -90,6 +91,7 @@ class Report(Page):
             share = f"{max(used):.0%}" if used and status != FAILED else ""
             seconds = f"{sum(r.seconds for r in group):.1f}"
             name = form.format(kernel)
+            rung += f" for {', '.join(group[0].chips)}" if group[0].chips else ""
             rows.append((name, rung, str(len(group)), WORDS[status], share, seconds))
         return Table(columns, rows, caption, (columns[2], *columns[4:]), COLOURS)
 

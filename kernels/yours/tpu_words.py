@@ -8,6 +8,7 @@ import numpy as np
 from kernels.figures.table import Paragraph, Table
 from kernels.figures.units import format_bytes, format_dims, format_seconds
 from kernels.machines.base import Seconds
+from kernels.machines.hlo import DTYPES
 from kernels.machines.pallas.calls import FAST
 from kernels.machines.tpu.diagnose import TpuCompileError, mib
 from kernels.machines.tpu.explain import KernelFacts, TpuFacts, VmemFacts
@@ -19,6 +20,7 @@ OPERATIONS = (8, 20)
 REGIONS = (8, 40)
 LINES = (12, 40)  # of the source, those with the most work
 
+SHORT = {name: short for short, name in DTYPES.items()}  # as the compiler writes a dtype
 Figures = dict[str, tuple[float | None, str]]  # name → the value, and how it is written
 PASSES = {
     1: "float32 products of default precision are one pass, of factors rounded to bfloat16",
@@ -300,7 +302,7 @@ def _traffic(kernel: KernelFacts, whole: bool) -> Table:
         rows.append(
             (
                 f"{o.role} {o.name}",
-                f"{_short(o.dtype)}[{','.join(map(str, o.shape))}]",
+                f"{SHORT.get(o.dtype, o.dtype)}[{','.join(map(str, o.shape))}]",
                 format_dims(o.block) if fast else "copied by hand",
                 o.memory if o.known else f"{o.memory}, at most",
                 f"{o.fetches:,}" if fast else "",
@@ -317,15 +319,6 @@ def _traffic(kernel: KernelFacts, whole: bool) -> Table:
         f"HBM traffic of {kernel.name}, grid {grid}, counted from its index maps and its copies",
         right=("times", "bytes"),
     )
-
-
-def _short(dtype: str) -> str:
-    """A dtype in the letters of the compiler: bf16, f32, s8."""
-    letters = {"bfloat": "bf", "float": "f", "uint": "u", "int": "s"}
-    for word, letter in letters.items():
-        if dtype.startswith(word):
-            return letter + dtype.removeprefix(word)
-    return dtype
 
 
 def _steps(steps: Sequence[int], count: int) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.figures.units import format_seconds
-from kernels.machines.checks import fail, one_of
-from kernels.machines.tpu.chips import CHIPS
+from kernels.machines.checks import fail
 from kernels.machines.tpu.pool import libtpu_version
 from kernels.machines.tpu.tuner import Trial
 from kernels.yours import cache
@@ -77,9 +76,8 @@ def tune_file(
     fresh: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tuned:
-    """Estimate a function of a file with each combination of keyword arguments, and rank them;
-    ValueError for a wrong argument, and where the file cannot be loaded."""
-    one_of("--chip", chip, CHIPS)
+    """Estimate a function of a file with each combination of keyword arguments for a TPU, and rank
+    them; ValueError for a wrong argument, and where the file cannot be loaded."""
     everything = tunings(over)
     middle = [len(everything) // 2 + (i + 1) // 2 * (-1) ** i for i in range(2 * len(everything))]
     order = [everything[i] for i in dict.fromkeys(middle) if 0 <= i < len(everything)]
@@ -87,18 +85,13 @@ def tune_file(
     notes = []
     if len(everything) > most:
         notes.append(f"tried {most} of {len(everything)} combinations; --most tries more")
-    if not Path(path).is_file():
-        fail("file", path, "a Python file that there is")
     source = Path(path).read_text(encoding="utf-8")
     version = libtpu_version()
     keys = [
         cache.key(version, "tune", source, name, args, chip, sorted(t.items())) for t in candidates
     ]
-    answers: dict[int, dict[str, Any]] = {}
-    if not fresh:
-        answers = {
-            place: known for place, key in enumerate(keys) if (known := cache.ANSWERS.get(key))
-        }
+    before = [] if fresh else enumerate(map(cache.ANSWERS.get, keys))
+    answers: dict[int, dict[str, Any]] = {place: known for place, known in before if known}
     remembered = set(answers)
     waiting = [place for place in range(len(candidates)) if place not in answers]
     if progress:

@@ -1,7 +1,7 @@
 """What judging a kernel found: a verdict for each chip, in words and as a line of JSON."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from kernels.figures.table import Page, Paragraph, Table
@@ -11,6 +11,8 @@ from kernels.figures.units import format_seconds
 RIGHT, UNDECIDED, REFUSED, WRONG = "right", "undecided", "refused", "wrong"
 VERDICTS = (RIGHT, UNDECIDED, REFUSED, WRONG)
 COLOURS = {RIGHT: "green", UNDECIDED: "yellow", REFUSED: "red", WRONG: "red"}
+RATIO = "XLA's time over its"
+AHEAD = {"kernel": ": it is ahead", "reference": ": XLA is ahead", "tie": ": a tie", "": ""}
 FORM = 1  # of the JSON; it grows where a key goes or changes its meaning
 _GIB = 2**30
 
@@ -117,6 +119,11 @@ class Judgement(Page):
         return max((on.verdict for on in self.chips), key=VERDICTS.index, default=UNDECIDED)
 
     @property
+    def title(self) -> str:
+        """FILE.py:NAME; of a function that was handed over its name."""
+        return f"{self.file}:{self.name}".removeprefix(":")
+
+    @property
     def passed(self) -> bool:
         """Whether it is right on every chip, as far as the rungs reach."""
         return self.verdict == RIGHT
@@ -127,7 +134,9 @@ class Judgement(Page):
 
     def parts(self) -> Iterator[Table | Paragraph]:
         """What there is to read, piece by piece."""
-        yield table([self])
+        whole = table([self])  # of many it names the kernels; above one its name is not folded
+        rows = [row[1:] for row in whole.rows]
+        yield replace(whole, columns=whole.columns[1:], rows=rows, caption=self.title)
         for on in self.chips:
             if on.why:
                 colour = COLOURS[on.verdict]
@@ -142,14 +151,14 @@ class Judgement(Page):
 
 def table(verdicts: Sequence[Judgement]) -> Table:
     """A row for each kernel and chip."""
-    columns = ("kernel", "chip", "verdict", "rung", "estimate", "band", "XLA over it", "HBM, GiB")
+    columns = ("kernel", "chip", "verdict", "rung", "estimate", "band", RATIO, "HBM, GiB")
     rows = []
     for verdict in verdicts:
         for on in verdict.chips:
             ratio = "–".join(f"{end:.2f}" for end in on.ratio) if on.ratio else ""
             seconds = " to ".join(dict.fromkeys(map(format_seconds, on.seconds or ())))
             held = f"{on.hbm_bytes / _GIB:.2f} of {on.hbm_limit / _GIB:.0f}" if on.hbm_bytes else ""
-            ahead = f"{ratio}, {on.ahead}" if on.ahead else ratio
-            row = (verdict.name, on.chip, on.verdict, on.rung, seconds, on.band, ahead, held)
+            ahead = f"{ratio}{AHEAD[on.ahead]}"
+            row = (verdict.title, on.chip, on.verdict, on.rung, seconds, on.band, ahead, held)
             rows.append(row)
     return Table(columns, rows, "", columns[-1:], COLOURS)

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,11 +19,12 @@ from commands import process, python, run
 
 import kernels
 from kernels.machines.optional import available
-from kernels.yours import cache, explaining, guarding, on_tpu, shapes, tpu_words, tuning
+from kernels.yours import cache, declared, explaining, guarding, on_tpu, shapes, tpu_words, tuning
 from kernels.yours.explanation import MOST, Explanation, Refusal
 from kernels.yours.report import ProblemResult, Report
 
 ROOT = Path(__file__).resolve().parents[2]
+MARKED = str(Path(__file__).parent / "judged" / "marked.py")
 pytestmark = pytest.mark.slow
 needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 
@@ -284,7 +284,8 @@ def test_two_kernels_and_two_commits_side_by_side(here):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("explain", "mine.py"), "accepted: FILE.py:NAME"),
+        (("explain", cache.__file__), "accepted: FILE.py:NAME"),
+        (("explain", MARKED), f"accepted: {MARKED}:right, {MARKED}:endless"),
         (("explain", "mine.py:nothing"), "name is 'nothing'; accepted: "),
         (("explain", "mine.py:body"), "--args is left out; accepted: what body takes"),
         (("explain", "mine.py:power", "-c", "v9"), "--chip is 'v9'; accepted: v5e"),
@@ -465,19 +466,15 @@ def test_the_hooks_are_valid_and_run(here):
     assert (done := run()).returncode == 1 and "element [" in done.stdout
 
 
-def steps(workflow):
-    """The shell scripts of a workflow's steps, by name."""
-    [job] = yaml.safe_load(workflow.read_text())["jobs"].values()
-    return {step["name"]: step["run"] for step in job["steps"] if "run" in step}
-
-
 @pytest.mark.full
 @needs_libtpu
 def test_the_workflow_proves_and_guards(here):
     """It fails when an estimate grows, and when a rung is lost."""
     fast = SOURCE.replace("block=8", "block=64")
     (here / "mine.py").write_text(fast)
-    scripts = steps(ROOT / ".github/workflows/prove.yml")
+    workflow = (ROOT / ".github/workflows/prove.yml").read_text()
+    [job] = yaml.safe_load(workflow)["jobs"].values()
+    scripts = {step["name"]: step["run"] for step in job["steps"] if "run" in step}
     summary = here / "summary.md"
     variables = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -525,10 +522,15 @@ def test_a_machine_is_resolved_and_asked_whether_it_is_ready_once(here, monkeypa
     resolve, ready = explaining.machine, on_tpu.ready
     monkeypatch.setattr(explaining, "machine", lambda *words: asked.append("m") or resolve(*words))
     monkeypatch.setattr(on_tpu, "ready", lambda: asked.append("r") or ready())
-    assert command(here, "explain", "mine.py:power").returncode == 0
+    assert command(here, "explain", "mine.py").returncode == 0  # the one that it marks
     assert asked == ["m", "r"]
 
 
 def test_the_help_has_examples():
-    text = textwrap.dedent(command(ROOT, "explain", "--help").stdout)
-    assert "python -m kernels explain mine.py:softmax" in text
+    helped = lambda name: " ".join(command(ROOT, name, "--help").stdout.split())
+    assert "python -m kernels explain mine.py:softmax" in helped("explain")
+    mark = re.search("```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)[1]
+    exec(mark, {})
+    known = declared.declared()[-1]
+    assert known.reference(*known.draw(np.random.default_rng(0))[0]).shape == (64, 256)
+    assert re.search("^@.*$", mark, re.M)[0] in helped("prove")

@@ -19,7 +19,7 @@ from kernels.yours import judging, models, proving
 from kernels.yours.claim import Claim
 from kernels.yours.declared import OWN, Declared
 from kernels.yours.report import ProblemResult, Report
-from kernels.yours.verdict import SCHEMA
+from kernels.yours.verdict import SCHEMA, Judgement, OnChip, table
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).with_name("judged")
@@ -76,17 +76,11 @@ def test_what_is_wrong_or_refused_is_told(function, full, verdict, rung, says):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "options"),
-    [
-        ("chips", {"chips": ("v99",)}),
-        ("timeout", {"timeout": 0}),
-        ("memory", {"memory": -1}),
-        ("full", {"full": 3}),
-    ],
+    ("wrong", "value"), [("chips", ("v99",)), ("timeout", 0), ("memory", -1), ("full", 3)]
 )
-def test_a_wrong_argument_is_named(wrong, options):
+def test_a_wrong_argument_is_named(wrong, value):
     with pytest.raises(ValueError, match=f"^{wrong} is .*; accepted: "):
-        judged(add_one, **options)
+        judged(add_one, **{wrong: value})
 
 
 OFF, LATE = "element [0] is 1, the reference 2", "not done after 3 s, and ended"
@@ -214,15 +208,17 @@ def test_a_folder_is_judged_and_its_zeros_deceive_nobody():
 def test_the_exit_status_and_the_limits_hold(name, options, status, says):
     start = time.monotonic()
     done = run("judge", f"{MARKED}:{name}", "--json", *options)
-    assert done.exit_code == status, done.output
+    assert done.exit_code == status and "\n1 kernel: 1 " in f"\n{done.stderr}", done.output
     [on] = json.loads(done.stdout)["chips"]
     assert says in f"{on['verdict']} {on['why']}"
     assert time.monotonic() - start < 240
 
 
-@pytest.mark.parametrize("options", [[], ["nowhere.py"], [MARKED, "--shard", "9/8"]])
-def test_a_wrong_command_line_is_told(options):
-    assert run("judge", *options).exit_code == 2
+def test_a_table_names_the_file_and_who_is_ahead():
+    on = OnChip("v6e", "right", ratio=(0.4, 0.8), ahead="reference")
+    judgement = Judgement("f", (on,), "a/g.py")
+    said = "| a/g.py:f | v6e | right |  |  |  | 0.40–0.80: XLA is ahead |"
+    assert said in table([judgement]).markdown() and str(judgement).startswith("a/g.py:f\n")
 
 
 def test_the_schema_is_printed():

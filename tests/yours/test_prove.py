@@ -166,6 +166,7 @@ def test_the_compiler_refuses_what_interpreters_take(found):
     report = prove_file(FILE, "odd_blocks", rungs=("compile",), chips=("v5e",))
     assert {e.status for e in found.of("odd_blocks", "interpret")} == {"passed"}
     [refused] = report.of("odd_blocks", "compile")
+    assert refused.chips == ("v5e",)
     assert "its second-to-last dimension, 4, must be a multiple of 8" in refused.message
 
 
@@ -495,13 +496,13 @@ def test_a_report_is_a_table_junit_and_markdown():
     report = Report(
         (
             ProblemResult("f", "interpret", "a", "passed", used=0.25, seconds=1.0),
-            ProblemResult("f", "compile", "a", "failed", "x < y | z", "written by g"),
+            ProblemResult("f", "compile", "a", "failed", "x < y | z", "by g", chips=("v5e", "v6e")),
         ),
         ("left out",),
     )
     assert not report.passed and len(report.failures) == 1
-    assert "| `f` | compile | 1 | **FAILED** |" in report.markdown()
-    assert "x &lt; y \\| z; written by g" in report.markdown()
+    assert "| `f` | compile for v5e, v6e | 1 | **FAILED** |" in report.markdown()
+    assert "x &lt; y \\| z; by g" in report.markdown()
     assert ElementTree.fromstring(report.junit()).find("testsuite").get("failures") == "1"
     assert "x &lt; y" in report._repr_html_()
     json.dumps([vars(each) for each in report.findings])

@@ -63,13 +63,9 @@ def test_the_wheel_holds_the_package_alone(wheel):
 
 def test_the_commands_work_without_the_repository(python, tmp_path):
     assert "kernels-rung-by-rung" in run(python, "--version", cwd=tmp_path).stdout
-    found = process(
-        python,
-        "-c",
-        "import kernels; print(kernels.__file__)",
-        cwd=tmp_path,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-    )
+    apart = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    line = "import kernels; print(kernels.__file__)"
+    found = process(python, "-c", line, cwd=tmp_path, env=apart)
     assert str(ROOT) not in found.stdout
     (tmp_path / "mine.py").write_text(source())
     done = run(python, "prove", "mine.py", "--rung", "interpret", cwd=tmp_path)

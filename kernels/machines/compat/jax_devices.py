@@ -41,6 +41,7 @@ class _Turns:
     copies: list[Any] = field(default_factory=list)
     speeds: dict[Any, float] = field(default_factory=dict)
     raised: dict[tuple[int, int], str] = field(default_factory=dict)  # semaphore, device → by whom
+    moving: Any = None  # the copy that went on last, since a device did
     clocks: int = 0  # drawn so far, of the copies'
     last: int = -1  # device that went on, of those in step
     changed: threading.Condition = field(default_factory=threading.Condition)
@@ -63,12 +64,13 @@ class _Turns:
                     raise RuntimeError(self.failed[0])
                 self.changed.wait()
             del self.paused[device]
+            self.moving = None
 
     def end(self, device: int) -> None:
         """The device leaves the kernel; RuntimeError for what it leaves behind."""
         left = [
             f"a copy from device {copy.src_device_id} to device {copy.dst_device_id} under way "
-            f"that nobody waits for ({_line(copy.source_info)})"
+            f"that nobody waits for ({line_of(copy.source_info)})"
             for copy in self.copies
             if device == copy.dst_device_id
             or (device == copy.src_device_id and copy.state.name == "STARTED")
@@ -130,6 +132,7 @@ class _Turns:
 
     def _move(self, copy: Any) -> None:
         """Let a copy read its source; or write its destination, and be gone."""
+        self.moving = copy
         try:
             if copy.state.name == "STARTED" and copy.src_sem is not None:
                 copy.execute_read()
@@ -141,7 +144,7 @@ class _Turns:
                 self.fail(
                     f"a copy from device {copy.src_device_id} may arrive before device "
                     f"{copy.dst_device_id} has entered the kernel: no barrier keeps it back "
-                    f"({_line(copy.source_info)})"
+                    f"({line_of(copy.source_info)})"
                 )
                 return
             copy.execute_read_and_write()
@@ -183,14 +186,14 @@ def _name(semaphore: Any) -> str:
     return f"semaphore {semaphore.id - FIRST} of the kernel"
 
 
-def _line(source_info: Any) -> str:
-    """A line of code: its file, its number, what it says."""
+def line_of(source_info: Any, unknown: str = "an unknown line") -> str:
+    """A line of code: its file, its number, what it says; JAX has none of pl.semaphore_wait."""
     from jax._src import source_info_util
 
     text = source_info_util.summarize(source_info) if source_info is not None else ""
     place = re.search(r"([^\s]*?([^/\s]+\.py)):(\d+)", text)
     if not place:
-        return "pl.semaphore_wait"  # of all, JAX keeps the line of this one to itself
+        return unknown
     code = linecache.getline(place[1], int(place[3])).strip()
     return f"{place[2]}:{place[3]}" + (f", `{code}`" if code else "")
 
@@ -243,14 +246,16 @@ def turns(seed: int | None) -> Iterator[list[str]]:
             has = f"{_name(self)}, which has {self.count_by_core[device]} of {value}"
             by = machine.raised.get((self.id, device))
             last = f"was raised last by {by}" if by else "nobody ever raised"
-            return f"at {_line(line)} for {has} and {last}"
+            return f"at {line_of(line, 'pl.semaphore_wait')} for {has} and {last}"
 
         machine.pause(device, lambda: self.count_by_core[device] >= value, words)
         wait(self, value, device, **more)
 
     def signals(self: Any, inc: int, device: int, clock: Any, logging_info: Any = None) -> None:
-        by = f"device {logging_info.device_id} at {_line(logging_info.source_info)}"
-        of(self.shared_memory).raised[self.id, int(device)] = by
+        machine, who = of(self.shared_memory), f"device {logging_info.device_id}"
+        if copy := machine.moving:
+            who = f"the bytes of a copy from device {copy.src_device_id}"
+        machine.raised[self.id, int(device)] = f"{who} at {line_of(logging_info.source_info)}"
         signal(self, inc, device, clock, logging_info)
 
     def leave(self: Any, device: int) -> Any:

@@ -15,6 +15,8 @@ from unittest import mock
 
 import numpy as np
 
+from kernels.machines.compat.jax_devices import line_of
+
 
 @contextlib.contextmanager
 def taught() -> Iterator[None]:
@@ -50,23 +52,16 @@ def taught() -> Iterator[None]:
 
 
 def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
-    """An access that takes a view apart into boxes of the memory behind it, one after another."""
+    """An access that takes a view apart into boxes of the memory behind it, one after another, and
+    says the line of code of what is refused."""
 
-    def of_view(
-        token: Any,
-        device: Any,
-        core: Any,
-        space: Any,
-        buffer: Any,
-        steps: Any,
-        *more: Any,
-        **by: Any,
-    ) -> Any:
+    def of_view(token: Any, *place: Any, **by: Any) -> Any:
+        device, core, space, buffer, steps, *more = place
         where = token, device, core, space, buffer
         # What a masked swap may write JAX measures by its first dimension alone: so row by row.
         masked = access.__name__ == "swap" and np.ndim(more[1]) > 0  # without a mask it is None
         if not any(map(_is_view, steps)) and not masked:
-            return access(*where, steps, *more, **by)
+            return access(token, *place, **by)
         name = simulation.TPU_MEMORY_SPACE_NAMES[int(space)]
         owner = simulation._local_core_id_or_zero_if_hbm(int(core), name)
         memory = simulation._get_shared_memory().mem[name, int(buffer), int(device), owner]
@@ -75,7 +70,7 @@ def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
         except IndexError:
             if any(map(_is_view, steps)):
                 raise
-            return access(*where, steps, *more, **by)  # a mask may hide what is beyond
+            return access(token, *place, **by)  # a mask may hide what is beyond
         values = [None if value is None else np.asarray(value) for value in more]
         result = np.empty(wanted.shape, memory.content.dtype)
         for index, box in boxes(wanted, memory.logical_shape, by_row=masked):
@@ -87,7 +82,16 @@ def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
                 result[index] = piece.reshape(result[index].shape)
         return (token, result) if isinstance(answer, tuple) else answer
 
-    return of_view
+    def of_line(*place: Any, source_info: Any = None, **by: Any) -> Any:
+        try:
+            return of_view(*place, source_info=source_info, **by)
+        except (IndexError, ValueError) as error:
+            if source_info is None:  # the copy of a whole block
+                raise
+            words = str(error).rstrip(" .")
+            raise type(error)(f"{words} ({line_of(source_info)})") from None
+
+    return of_line
 
 
 def _is_view(step: Any) -> bool:
@@ -107,7 +111,12 @@ def places(shape: tuple[int, ...], steps: Sequence[Any]) -> np.ndarray:
         elif not hasattr(step, "indices"):
             raise NotImplementedError(f"{type(step).__name__} of a view by ref.reshape")
         else:
-            taken = [_along(index) for index in step.indices]
+            taken = [
+                int(index.start) + int(index.stride) * np.arange(int(index.size))
+                if hasattr(index, "stride")
+                else np.asarray(int(index))
+                for index in step.indices
+            ]
             for size, axis in zip(shapes[-1], taken, strict=True):
                 if axis.size and not 0 <= axis.min() <= axis.max() < size:
                     what = f"a view of shape {shapes[-1]} is read or written at {axis.max()}"
@@ -121,13 +130,6 @@ def places(shape: tuple[int, ...], steps: Sequence[Any]) -> np.ndarray:
             at = [axis[next(inside)] if axis.ndim else axis for axis in taken]
             part = np.ravel_multi_index(np.broadcast_arrays(*at, part)[:-1], before)
     return part
-
-
-def _along(index: Any) -> np.ndarray:
-    """Of an index: the one place, or all of a slice."""
-    if not hasattr(index, "stride"):
-        return np.asarray(int(index))
-    return int(index.start) + int(index.stride) * np.arange(int(index.size))
 
 
 def boxes(
