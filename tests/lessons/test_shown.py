@@ -16,9 +16,6 @@ MOST = 88  # characters of a line of code
 FREE = {
     "each loaded number is used four times": "counted in the drawing beside it",
     "it takes 40 % of a forward pass": "an example",
-    "estimated beside the records": "it compiles for longer than a chapter may take",
-    "against the blocks only about 1.3 times": "of the same estimate",
-    "Attention alone stays about 1.9 times": "of the same estimate",
 }
 
 
