@@ -52,7 +52,7 @@ def attention(
         segment_ids: int32 [B, N], of sequences that are packed into one: query i sees only keys
             with its id; or a pair, [B, N] of the queries and [B, M] of the keys, as JAX's
             SegmentIds(q, kv). "pallas" neither fetches nor multiplies a block of keys whose ids all
-            lie above or below those of its queries: few, where the ids come in order.
+            lie above or below those of its queries: most, where the ids come in order.
         implementation: "xla" (the formula), "xla_sliced" (some heads at a time, so that XLA keeps
             their scores in VMEM), "sdpa" (jax.nn.dot_product_attention), "pallas" (ours, for a
             TPU), "mosaic_gpu" (ours, for Hopper GPUs: bfloat16, D at most 128; its gradient
