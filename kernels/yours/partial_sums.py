@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernels.machines.compat import jax_pallas, jaxprs
+from kernels.machines.compat import jax_pallas, jax_refs, jaxprs
 
 MOST = 3  # rounded partial sums that are nobody's fault: five terms have one more
 NARROW = ("bfloat16", "float16")
@@ -65,7 +65,7 @@ def _run(jaxpr: Any, operands: Sequence[Any], stored: list[PartialSum]) -> list[
     def read(variable: Any) -> Any:
         if jaxprs.literal(variable) is not None:
             return PartialSum()
-        new: Any = _Memory() if "Ref" in type(variable.aval).__name__ else PartialSum()
+        new: Any = _Memory() if jax_refs.is_ref(variable) else PartialSum()
         return known.setdefault(variable, new)
 
     for equation in jaxprs.own_equations(jaxpr):
@@ -109,7 +109,7 @@ def _added(equation: Any, sums: Sequence[PartialSum]) -> PartialSum:
 def _rounded(equation: Any, value: PartialSum) -> PartialSum:
     """A value of an equation's dtype."""
     result = (jaxprs.outputs(equation) or jaxprs.inputs(equation))[0]
-    if value.wide and any(narrow in str(result.aval) for narrow in NARROW):
+    if value.wide and jaxprs.dtype(result) in NARROW:
         return PartialSum(value.count + 1, False, tuple(jaxprs.frames(equation)))
     return value
 

@@ -371,7 +371,7 @@ class Moments:
 
     name, plain, static = "moments", "xla", ()
     reference, magnitude = staticmethod(moments_reference), staticmethod(moments_magnitude)
-    rounding, gradient_magnitude, terms, budget = None, None, 1, 1.0
+    rounding, gradient_magnitude, terms, budget, rounds_sums = None, None, 1, 1.0, ""
     outputs, differentiable = ("mean", "mean_square"), ("x",)
     workloads = Workloads(
         make=make_moments,
