@@ -64,6 +64,7 @@ class Cache:
 
     def __init__(self, name: str, most: int) -> None:
         self.name, self.most = name, most
+        self.unseen = 0  # bytes that this process may write before it looks through the folder
 
     def get(self, key: str) -> Any:
         """What was kept under a key, a digest of everything that the answer depends on, or None."""
@@ -100,20 +101,24 @@ class Cache:
             except BaseException:
                 Path(part).unlink(missing_ok=True)
                 raise
-            self._drop(place)
+            self.unseen -= len(data)
+            if self.unseen < 0:
+                self._drop(place)
 
     def _drop(self, place: Path) -> None:
-        """Make room, of what another process may drop too."""
+        """Make room, of what another process may drop too; for a tenth, since a look is slow."""
         kept = []
         for file in os.scandir(place):
             with contextlib.suppress(OSError):
                 status = file.stat()
                 kept.append((status.st_mtime_ns, status.st_size, file.path))
-        room = self.most
-        for _, size, path in sorted(kept, reverse=True):
-            room -= size
-            if room < 0:
+        room = self.most - sum(size for _, size, _ in kept)
+        enough = self.most // 10 if room < 0 else room
+        for _, size, path in sorted(kept):
+            if room < enough:
                 Path(path).unlink(missing_ok=True)
+                room += size
+        self.unseen = room // 16  # as many processes may write at a time
 
 
 TPU, GPU = Cache("tpu", 1 << 30), Cache("gpu", 1 << 29)  # what the compilers made of programs

@@ -30,15 +30,18 @@ def test_a_home_that_cannot_be_written_still_has_a_cache(monkeypatch, tmp_path):
     assert Cache("mine", 100).get("a") == 1
 
 
-def test_what_was_not_used_for_longest_goes_first(place):
-    size = len(os.urandom(1000))
-    kept = Cache("mine", 3 * size)
-    for second, key in enumerate("abc"):
-        kept.put(key, os.urandom(size - 100))
-        os.utime(place / "mine" / key, (second, second))
-    assert kept.get("a")  # used last now
-    kept.put("d", os.urandom(size - 100))
-    assert [key for key in "abcd" if kept.get(key)] == ["a", "c", "d"]
+def test_what_was_not_used_for_longest_goes_first_and_looks_are_few(place, monkeypatch):
+    looks, look = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: looks.append(path) or look(path))
+    kept = Cache("mine", 100_000)
+    for second in range(95):
+        kept.put(f"{second:02}", os.urandom(900))
+        os.utime(place / "mine" / f"{second:02}", (second, second))
+    assert len(looks) < 50 and kept.get("00")  # used last now
+    kept.put("last", os.urandom(20_000))
+    left = {path.name: path.stat().st_size for path in look(place / "mine")}
+    assert set(left) == {"00", "last", *(f"{second:02}" for second in range(97 - len(left), 95))}
+    assert 80_000 < sum(left.values()) <= 90_000
 
 
 def damaged(data):
