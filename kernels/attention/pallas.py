@@ -307,6 +307,11 @@ def _iota(shape, axis):
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis)
 
 
+def _shrink(before, now):
+    """What brings sums that were scaled by an older maximum to the scale of the new one."""
+    return jnp.exp2(before - now)
+
+
 def _ahead(tasks, start):
     """Each task with start(task), which is called for the task after it before that: the MXU
     works on the next scores while the vector units are busy with the softmax of these."""
@@ -362,7 +367,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
             v = tiling.tile(v_ref, head // tiling.group, key, tiling.tk, tiling.bk, j, tiling.m)
             acc = dot(v, p.astype(v.dtype), (1 - tiling.head_dim, 0))  # [D, queries]
             if before:
-                shrink = jnp.exp2(before[0] - m)  # older sums, to the scale of the new maximum
+                shrink = _shrink(before[0], m)
                 l += before[1] * shrink
                 acc += before[2] * shrink
             if key == lasts[head, query]:

@@ -325,10 +325,6 @@ class Spares:
         for _, _, child in old:
             child.close()
 
-    def _forget(self) -> None:
-        """In a process that was forked off: they are the parent's."""
-        self._kept, self._lock, self._timer = [], threading.Lock(), None
-
 
 @dataclass(frozen=True)
 class Done:
@@ -474,7 +470,7 @@ def _forked() -> None:
     _watched.clear()
     _alive.clear()
     for spares in list(_spares):
-        spares._forget()
+        spares._kept, spares._lock, spares._timer = [], threading.Lock(), None  # the parent's
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which runs no child, and may import this
