@@ -1,9 +1,7 @@
 """Exercises of the chapter "Narrow numbers"."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, compared, launch
@@ -20,28 +18,6 @@ def _spiky(workload, rng):
     outliers = tuple(int(i) for i in np.sort(rng.choice(k, some, replace=False)))
     x[:, outliers] *= 60
     return x, y / np.float32(np.sqrt(k)), outliers
-
-
-def _quantised(kernel, x, *, interpret):
-    like = [jax.ShapeDtypeStruct(*a) for a in ((x.shape, "int8"), ((len(x), 1), x.dtype))]
-    q, scale = pl.pallas_call(kernel, out_shape=like, interpret=interpret)(x)
-    return jnp.where(scale > 0, q.astype(x.dtype) * scale, jnp.nan)
-
-
-def _round_trip(x):
-    largest = abs(x).max(1, keepdims=True)
-    scale = np.where(largest > 0, largest / 127, 1)
-    return np.round(x / scale) * scale
-
-
-def _rows(workload, rng):
-    """Rows of very different sizes, and one whole number of steps from any tie of rounding."""
-    rows, columns = workload.sizes.values()
-    steps = rng.integers(-126, 127, (rows, columns)) + rng.uniform(-0.4, 0.4, (rows, columns))
-    steps[np.arange(rows), rng.integers(0, columns, rows)] = rng.choice([-127, 127], rows)
-    sizes = 2.0 ** rng.integers(-9, 9, (rows, 1))
-    sizes[rows // 2] = 0  # a token of padding
-    return ((steps * sizes).astype(np.float32),)
 
 
 def _packed(workload, rng):
@@ -90,20 +66,6 @@ def _on_arrival(x, y, c, size=lambda x: x):
 
 
 EXERCISES = (
-    Exercise(
-        "quantised",
-        "Write kernel(x_ref, q_ref, s_ref) that quantizes the rows of x, float32 [m, k]: s [m, 1] "
-        "is a row's largest magnitude over 127, or 1 for a row of zeros, and q, int8 [m, k], is "
-        "x / s, rounded.",
-        _round_trip,
-        _rows,
-        cases("m k", tile=(32, 128), long=(32, 640)),
-        call=_quantised,
-        rungs=("interpret", "simulate"),
-        judge=judges.lowered,
-        magnitude=lambda x: abs(x).max(1, keepdims=True) + 0 * x,
-        hint="astype cuts off what is behind the point; jnp.round does not.",
-    ),
     Exercise(
         "int4_weights",
         "Write kernel(x_ref, y_ref, z_ref) for z = x y in one block: x is bfloat16 [m, k], y_ref "
