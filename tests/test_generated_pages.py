@@ -89,14 +89,17 @@ def cells_of(soup, name, table="figures"):
 
 
 def test_the_judge_is_judged_by_what_stands_in_results(book):
-    assert "python -m validation judged" in book("judged")[0].get_text()
+    parts = "briefly picture by_rung against worth times every"
+    assert "python -m validation judged" in book("judged", parts)[0].get_text()
     row = judged.Judged("1_a", "v6e", "right", "3", "1", "wrong", "interpret", "element", *[""] * 6)
     hidden = dataclasses.replace(row, kernel="2_b", changes="yes", ours_ms="2", reference_ms="2")
     caught = dataclasses.replace(row, kernel="3_c", theirs="refused", ours="refused", rung="lower")
     judged.write([row, hidden, caught])
-    soup, _ = book("judged")
+    soup, _ = book("judged", parts)
     said = " ".join(soup.get_text().split())
     assert "both decided 3; they agree on 1. Of the 1 caught, 1 are refused" in said
+    assert "of 3 kernels that the chip decided too, it agrees on 1" in said
+    assert "lower, caught: 1" in soup.svg["aria-label"]
     assert "for 1: 2_b." in said and "Estimated too short: 1 of them, at 0.67 to" in said
     titles = [cell.get_text() for cell in soup.select("table.judged th")]
     assert titles == ["rung", judged.CAUGHT, judged.HIDDEN, judged.ALARM]
@@ -238,8 +241,9 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
     comparisons.add(rows)
     slow = next(row for row in rows if row.half == "test")
     comparisons.add([dataclasses.replace(slow, estimated_ms=10.0)])
-    refused = dataclasses.replace(rows[0], chip="v5e", estimated_ms=None, reason="an abort")
-    comparisons.add([refused])
+    comparisons.add(
+        [dataclasses.replace(rows[0], chip="v5e", estimated_ms=None, reason="an abort")]
+    )
     soup, read = book("estimates", PARTS)
     assert read == ["index"]
     of, error = (row.get_text(" ", strip=True) for row in soup.select("table.worst tbody tr")[:2])

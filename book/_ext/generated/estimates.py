@@ -96,7 +96,9 @@ class Estimates(Generated):
         for family in FAMILIES.values():
             sorts.setdefault(family.sort, []).append(family.name)
         lines = [(sort, ", ".join(sorted(sorts[sort]))) for sort in BARS]
-        yield fold("The programs of each sort, by name", table(("sort", "programs"), lines, "kinds"))
+        yield fold(
+            "The programs of each sort, by name", table(("sort", "programs"), lines, "kinds")
+        )
 
     def drawn(self, rows):
         known = [row for row in rows if row.error is not None]
@@ -247,7 +249,8 @@ class Estimates(Generated):
             "estimated ratio, XLA's time over the kernel's, against the measured one: a positive "
             "error flatters the kernel. The last column says where a measured ratio would lie, "
             "seen from the estimated one. "
-            + f"By the last line an estimated {EXAMPLE} stands for {' to '.join(ends)}. " * bool(ends)
+            + f"By the last line an estimated {EXAMPLE} stands for {' to '.join(ends)}. "
+            * bool(ends)
             + "Where that range holds 1, this book says “tie”. A chip has a band of its own from "
             f"{FEWEST} problems on, since pairs of one problem share XLA's row; else it has that "
             "of all chips."
