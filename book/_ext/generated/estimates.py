@@ -492,9 +492,11 @@ def bars(spreads):
     left, width, step = 300, 640, 21
     longest = max([spread.most for spread in spreads.values()] + [TRUSTED])
     scale = (width - left - 50) / longest
-    drawn = []
+    line, drawn = left + scale * TRUSTED, []
     for i, ((sort, chip), spread) in enumerate(spreads.items()):
         y, middle, most = 4 + step * i, scale * spread.median, scale * spread.most
+        behind = left + most + 6
+        behind = line + 6 if behind - 2 < line < behind + 34 else behind  # the line is not crossed
         words = f"{sort}, {chip}: {spread.most:.0%}, of {spread.rows} programs"
         drawn.append(
             f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{html.escape(sort)}, {chip}'
@@ -502,12 +504,12 @@ def bars(spreads):
             'fill="currentColor" fill-opacity="0.25" stroke="currentColor">'
             f"<title>{html.escape(words)}</title></rect>"
             f'<rect x="{left}" y="{y}" width="{middle:.1f}" height="16" fill="currentColor"/>'
-            f'<text x="{left + most + 6:.1f}" y="{y + 13}">{spread.most:.0%}</text>'
+            f'<text x="{behind:.1f}" y="{y + 13}">{spread.most:.0%}</text>'
         )
-    x, height = left + scale * TRUSTED, step * len(spreads) + 26
+    height = step * len(spreads) + 26
     drawn.append(
-        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height - 20}" stroke="currentColor" '
-        f'stroke-dasharray="4 3"/><text x="{x:.1f}" y="{height - 6}" text-anchor="middle">'
+        f'<line x1="{line:.1f}" x2="{line:.1f}" y1="0" y2="{height - 20}" stroke="currentColor" '
+        f'stroke-dasharray="4 3"/><text x="{line:.1f}" y="{height - 6}" text-anchor="middle">'
         f"{TRUSTED:.0%}</text>"
     )
     said = (f"{sort} on {chip} {spread.most:.0%}" for (sort, chip), spread in spreads.items())
