@@ -1,4 +1,4 @@
-"""{estimates}: how far the estimates are off."""
+"""{estimates} WHAT …: how far the estimates are off, a method of Estimates for each word."""
 
 import html
 import io
@@ -30,64 +30,74 @@ from .parts import DASH, Generated, fill, fold, table, text
 UNKNOWN = "not found out"
 TRUSTED = 0.2  # what nine errors in ten may be of a sort that somebody in a hurry may trust
 ALIKE = 0.01  # of an estimate, by which another compiler's may differ and be the same
+ENDS = (1 - bands.SHARE) / 2, (1 + bands.SHARE) / 2  # of a band, as its rule has them
+EXAMPLE = 1.3  # an estimated ratio
 OUTCOMES = ("estimated", "another program", "refused", "not tried")
 
 
 class Estimates(Generated):
-    """How far the estimates are off, from results/validation.csv; "briefly", what to trust."""
+    """How far the estimates are off, from results/validation.csv."""
 
-    optional_arguments = 1
+    required_arguments = 1
+    final_argument_whitespace = True
 
     def run(self):
         files = VALIDATION, tunings.SEARCHED, trn1_times.ESTIMATED, trn1_units.FILE, gpu_times.FILE
         self.depend(*(store.RESULTS / name for name in files))
         rows = comparisons.read()
         if not rows:
-            return [self.section("Nothing was checked yet", text("python -m validation tpu"))]
+            return [text("Nothing was checked yet: python -m validation tpu")]
         self.compiler = bands.compiler(rows[0].versions)
-        if self.arguments:
-            return [*self.briefly(rows)]
-        sections = (
-            ("Predicted against measured", self.drawn),
-            ("How far off, by sort of program", self.sorts),
-            ("Where a bar is missed", self.missed),
-            ("The bands", self.bands),
-            ("Ratios: who is ahead", self.ratios),
-            ("Another compiler", self.compilers),
-            ("The ten worst kinds of row", self.worst),
-            ("What has an estimate, and what has none", self.unknown),
-        )
-        return [
-            *(self.section(title, *content(rows)) for title, content in sections),
-            self.section("The tuner's record", *self.tuner()),
-            self.section("A NeuronCore", *self.neuron()),
-            self.section("GPUs", *self.gpus()),
-        ]
+        parts = self.arguments[0].split()
+        return [node for part in parts for node in getattr(self, part)(rows)]
+
+    def tested(self, rows):
+        """(sort, chip) → the spread of errors, where enough rows are of the half that tests."""
+        spreads = {
+            (sort, chip): comparisons.spread(those)
+            for (chip, sort, half), those in tpu_times.sorts(rows).items()
+            if half == bands.TEST
+        }
+        return {
+            key: spreads[key]
+            for key in sorted(spreads, key=lambda key: ([*BARS].index(key[0]), key[1]))
+            if spreads[key] and spreads[key].rows >= FEWEST
+        }
 
     def briefly(self, rows):
         """Two sentences for somebody in a hurry."""
-        sorts = {True: {}, False: {}}
-        for (chip, sort, half), those in tpu_times.sorts(rows).items():
-            spread = comparisons.spread(those)
-            if half == bands.TEST and spread and spread.rows >= FEWEST:
-                sorts[spread.most <= TRUSTED].setdefault(sort, []).append(chip)
-        good, poor = (
-            "; ".join(f"{sort} ({', '.join(chips)})" for sort, chips in some.items()) or "nothing"
-            for some in sorts.values()
+        sorts, leads = {True: {}, False: {}}, {}
+        for (sort, chip), spread in self.tested(rows).items():
+            sorts[spread.most <= TRUSTED].setdefault(sort, []).append(chip)
+        for chip in sorted({row.chip for row in rows}):
+            if band := bands.ratio_band(chip, store.RESULTS / VALIDATION, self.compiler):
+                leads.setdefault(f"{1 + band.high:.1f} times", []).append(chip)
+        good, poor, least = (
+            "; ".join(f"{name} ({', '.join(chips)})" for name, chips in some.items())
+            for some in (sorts[True], sorts[False], leads)
         )
-        leads = [
-            f"{1 + band.high:.1f} times ({chip})"
-            for chip in sorted({row.chip for row in rows})
-            if (band := bands.ratio_band(chip, store.RESULTS / VALIDATION, self.compiler))
-        ]
         yield text(
-            fill(nodes.strong(), f"Trust to within {TRUSTED:.0%}, nine times in ten: "), f"{good}."
+            fill(nodes.strong(), f"Trust to within {TRUSTED:.0%}, nine times in ten: "),
+            f"{good or 'nothing'}.",
         )
         yield text(
             fill(nodes.strong(), "Do not trust: "),
-            f"{poor}; any sort that is not named here, of which fewer than {FEWEST} programs were "
-            "measured in the half that tests; and a lead of a kernel over XLA's program that is "
-            f"estimated at less than {', '.join(leads) or 'nobody knows how much'}.",
+            f"{poor or 'nothing'}; any sort that is not named here, of which fewer than {FEWEST} "
+            "programs were measured in the half that tests; and a lead of a kernel over XLA's "
+            f"program that is estimated at less than {least or 'nobody knows how much'}.",
+        )
+
+    def picture(self, rows):
+        yield nodes.raw("", bars(self.tested(rows)), format="html")
+
+    def programs(self, rows):
+        """Which families of rows a sort holds."""
+        sorts = {}
+        for family in FAMILIES.values():
+            sorts.setdefault(family.sort, []).append(family.name)
+        lines = [(sort, ", ".join(sorted(sorts[sort]))) for sort in BARS]
+        yield fold(
+            "The programs of each sort, by name", table(("sort", "programs"), lines, "kinds")
         )
 
     def drawn(self, rows):
@@ -118,11 +128,10 @@ class Estimates(Generated):
             counted = str(count) if count == len(those) else f"{count} of {len(those)}"
             lines.append((half, counted, *errors, reached))
         yield text(
-            "An error is the estimate over the published time, less one. The middle of the errors' "
-            "sizes, what nine in ten of them stay below, and the middle error with its sign, which "
-            "is positive where estimates are too slow. A bar is for the half that is a test: the "
-            f"most that the first two may be, with a bias of {BIAS:.0%} at most. “3 of 5” rows are "
-            "those with an estimate."
+            "The middle of the errors' sizes; what nine in ten of them stay below; and the bias, "
+            "which is the middle error with its sign. A bar is what we want of the test half: the "
+            f"most that the first two may be, and a bias of {BIAS:.0%} at most. “3 of 5” are the "
+            "rows with an estimate."
         )
         yield table(("half", "rows", "middle", "9 in 10", "bias", "the bar"), lines, "sorts")
 
@@ -170,11 +179,11 @@ class Estimates(Generated):
             yield text("Every bar is reached.")
             return
         yield text(
-            "Of each sort whose bar is missed, the rows of the test half that are off by more than "
-            "the middle error may be, or the bias where that alone is missed, by what is known of "
-            "the reason. What the chip could not have moved in the published time, or a profile "
-            "that is missing, is computed from the row; the rest was found by looking at the "
-            "compiled programs."
+            "Here are the sorts that miss their bar. Of each, the rows of the test half that are "
+            "off by more than the middle error may be (or the bias, where only the bias is missed) "
+            "stand together by what is known of the reason. Whether a chip could have moved the "
+            "bytes in the published time, and whether a profile is missing, is computed from the "
+            "row; the rest was found by looking at the compiled programs."
         )
         yield table(("rows", "why"), lines, "missed")
 
@@ -188,17 +197,40 @@ class Estimates(Generated):
             band, count = bands.band(*kind), len(bands.errors(*kind))
             lines.append((regime, str(count or DASH), band.text if band else none(count)))
         yield text(
-            "Beside an estimate stands where four of five measured times would lie, by the errors "
-            f"of its chip and regime, where {FEWEST} rows of the test half or more are of that "
-            f"kind. A row whose launch is more than {LAUNCHED:.0%} of what was timed is left out: "
-            "the launch was chosen by such rows. "
-            "Of n errors in order, the ends are those at a tenth and at nine tenths of n + 1, "
-            "between neighbours in proportion: a further error of the same sort falls into each of "
-            "the n + 1 gaps equally often, whatever their distribution (split conformal "
-            "prediction). Of five to eight errors the ends are the outermost two, which hold two "
-            "thirds to seven ninths of further programs on average."
+            f"A band needs {FEWEST} rows of the test half or more. A row whose launch is more than "
+            f"{LAUNCHED:.0%} of what was timed is left out, because the launch was chosen by such "
+            "rows. Where are the ends of a band? Put n errors in order: the next one falls into "
+            "each of the n + 1 gaps equally often, whatever their distribution (split conformal "
+            "prediction). So the ends are at a tenth and at nine tenths of n + 1, between "
+            "neighbours in proportion. Of five to eight errors these are the outermost two, which "
+            "hold only two thirds to seven ninths of further programs on average."
         )
         yield table(("regime", "test rows", "measured against estimated"), lines, "bands")
+        (inside, of_test), (fit_inside, of_fit) = self.coverage(rows)
+        if of_test and of_fit:
+            yield text(
+                "Do the bands hold what they promise? If each problem in turn is left out of its "
+                f"band, the band holds {inside / of_test:.0%} of the test half's rows. Of the fit "
+                f"half's, which make no band, it holds {fit_inside / of_fit:.0%}."
+            )
+
+    def coverage(self, rows):
+        """How many rows lie in a band of other problems, and of how many, in the test and the fit
+        half."""
+        kinds, counts = {}, {half: [] for half in (bands.TEST, comparisons.FIT)}
+        for row in rows:
+            if row.error is not None:
+                kinds.setdefault((row.chip, row.regime), []).append(row)
+        for those in kinds.values():
+            makers = [row for row in those if row.half == bands.TEST]
+            makers = [row for row in makers if bands.counts(row.published_ms, row.launch_ms)]
+            for row in makers + [row for row in those if row.half == comparisons.FIT]:
+                problem = lambda row: (row.operator, row.sizes)
+                known = [r.error for r in makers if problem(r) != problem(row)]
+                if len(known) >= FEWEST:
+                    low, high = np.quantile(known, ENDS, method="weibull")
+                    counts[row.half].append(low <= row.error <= high)
+        return [(sum(some), len(some)) for some in counts.values()]
 
     def ratios(self, rows):
         lines, file = [], (store.RESULTS / VALIDATION, self.compiler)
@@ -209,15 +241,19 @@ class Estimates(Generated):
                 bias = self.signed(np.median(errors))
                 figures = str(band.rows), f"{middle:.0%}", f"{most:.0%}", bias
                 lines.append((chip, *figures, band.text))
+        ends = [f"{end:.2f}" for end in band.around(EXAMPLE)] if band else ()
         yield text(
-            "XLA's programs and kernels err in different directions, so a comparison of the two "
-            "has an error of its own. A pair is a kernel and the fastest XLA program of the same "
-            "problem, both with a published time, of the test half; its error is that of the "
-            "estimated ratio, XLA's time over the kernel's, against the measured one. A positive "
-            "error flatters the kernel. The band says where a measured ratio would lie, seen from "
-            f"the estimated one. It is a chip's own from {FEWEST} problems on, since pairs of one "
-            "problem share XLA's row; else it is of all chips together. Where it holds a ratio of "
-            "1, this book says “tie”."
+            "XLA's programs and kernels err in different directions, so their ratio has an error "
+            "of its own. A pair is a kernel and XLA's fastest program for the same problem, both "
+            "timed by somebody and both of the test half. The error of a pair is that of the "
+            "estimated ratio, XLA's time over the kernel's, against the measured one: a positive "
+            "error flatters the kernel. The last column says where a measured ratio would lie, "
+            "seen from the estimated one. "
+            + f"By the last line an estimated {EXAMPLE} stands for {' to '.join(ends)}. "
+            * bool(ends)
+            + "Where that range holds 1, this book says “tie”. A chip has a band of its own from "
+            f"{FEWEST} problems on, since pairs of one problem share XLA's row; else it has that "
+            "of all chips."
         )
         titles = "chip", "pairs", "middle", "9 in 10", "bias", "measured ratio"
         yield table(titles, lines, "ratios") if lines else text("Too few pairs are known yet.")
@@ -227,7 +263,8 @@ class Estimates(Generated):
             f"Every other error on this page is of {self.compiler}, and so are the programs that "
             "the rates were fitted to. An estimate of another compiler carries the band of its own "
             f"rows where {FEWEST} or more of the test half are of its chip and regime; else it "
-            f"carries that of {self.compiler}, and says so."
+            f"carries that of {self.compiler}, and says so. The error of ratios follows the same "
+            "rule."
         )
         for other in comparisons.compilers()[1:]:
             beside, kinds = {row.key: row for row in comparisons.read(compiler=other)}, {}
@@ -329,7 +366,7 @@ class Estimates(Generated):
                 listed += fill(nodes.list_item(), line)
             yield fold(f"Why {sum(reasons.values())} rows have no estimate", listed)
 
-    def tuner(self):
+    def tuner(self, rows):
         known = tunings.rankings()
         if not known:
             yield text(
@@ -368,7 +405,7 @@ class Estimates(Generated):
         yield text("Times are in ms.")
         yield table(titles, lines, "searched")
 
-    def gpus(self):
+    def gpus(self, rows):
         rows = gpu_times.read()
         if not rows:
             yield text("No published time of a GPU is known here.")
@@ -382,7 +419,7 @@ class Estimates(Generated):
             sources += fill(nodes.list_item(), text(f"{source}: {count} rows"))
         yield fold("Whose times these are", sources)
 
-    def neuron(self):
+    def neuron(self, rows):
         yield text(
             "The cost model of a NeuronCore is held against published times of Trn1. A hash of "
             "each kernel settles the half here too. The test is not blind either: the rate of its "
@@ -448,3 +485,39 @@ def picture(figure, words):
     svg = re.sub(r'<g id="[^"]*">', "<g>", svg)  # nobody refers to these, and each figure has them
     label = html.escape(f"{title}: {words}")
     return svg[svg.index("<svg") :].replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
+
+
+def bars(spreads):
+    """A bar for each sort and chip, to the error that nine in ten stay below, as SVG."""
+    left, width, step = 300, 640, 21
+    longest = max([spread.most for spread in spreads.values()] + [TRUSTED])
+    scale = (width - left - 50) / longest
+    line, drawn = left + scale * TRUSTED, []
+    for i, ((sort, chip), spread) in enumerate(spreads.items()):
+        y, middle, most = 4 + step * i, scale * spread.median, scale * spread.most
+        behind = left + most + 6
+        behind = line + 6 if behind - 2 < line < behind + 34 else behind  # the line is not crossed
+        words = f"{sort}, {chip}: {spread.most:.0%}, of {spread.rows} programs"
+        drawn.append(
+            f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{html.escape(sort)}, {chip}'
+            f'</text><rect x="{left}" y="{y}" width="{most:.1f}" height="16" '
+            'fill="currentColor" fill-opacity="0.25" stroke="currentColor">'
+            f"<title>{html.escape(words)}</title></rect>"
+            f'<rect x="{left}" y="{y}" width="{middle:.1f}" height="16" fill="currentColor"/>'
+            f'<text x="{behind:.1f}" y="{y + 13}">{spread.most:.0%}</text>'
+        )
+    height = step * len(spreads) + 26
+    drawn.append(
+        f'<line x1="{line:.1f}" x2="{line:.1f}" y1="0" y2="{height - 20}" stroke="currentColor" '
+        f'stroke-dasharray="4 3"/><text x="{line:.1f}" y="{height - 6}" text-anchor="middle">'
+        f"{TRUSTED:.0%}</text>"
+    )
+    said = (f"{sort} on {chip} {spread.most:.0%}" for (sort, chip), spread in spreads.items())
+    label = "The error that nine in ten estimates stay below: " + "; ".join(said)
+    return (
+        f'<figure class="standing" tabindex="0"><svg role="img" aria-label="{html.escape(label)}" '
+        f'viewBox="0 0 {width} {height}">{"".join(drawn)}</svg><figcaption>A bar ends at the error '
+        "that nine estimates in ten stay below; its dark part, at the middle error. Where the bar "
+        f"ends before the line, this book trusts the sort. Each has {FEWEST} programs or more, of "
+        "the half that tests.</figcaption></figure>"
+    )

@@ -1,30 +1,62 @@
-"""{judged}: how good the judge is, by rung, against what a chip said of the same kernels."""
+"""{judged} WHAT …: how good the judge is against what a chip said of the same kernels, a method of
+JudgeRecord for each word."""
 
+import html
 from collections import Counter
 from statistics import median
+
+from docutils import nodes
 
 from kernels.figures import store
 from validation import judged
 
-from .parts import DASH, Generated, fold, table, text
+from .parts import DASH, Generated, fill, fold, table, text
+
+SHADES = {  # of the outcomes that the picture shows
+    judged.CAUGHT: 1.0,
+    judged.AGREED: 0.55,
+    judged.MISSED: 0.3,
+    judged.HIDDEN: 0.3,
+    judged.ALARM: 0.3,
+    judged.OPEN: 0.12,
+    judged.ALONE: 0.0,
+}
 
 
 class JudgeRecord(Generated):
     """The judge's verdicts beside a v6e's, from results/judged.csv."""
 
+    required_arguments = 1
+    final_argument_whitespace = True
+
     def run(self):
         self.depend(store.RESULTS / judged.FILE)
         rows = judged.read()
         if not rows:
-            return [self.section("Nothing was judged yet", text("python -m validation judged"))]
-        sections = (
-            ("By rung", self.by_rung),
-            ("What was missed, and what was refused though right", self.against),
-            ("What the set's own verdict is worth", self.worth),
-            ("How long it would take", self.times),
-            ("Every kernel", self.every),
+            return [text("Nothing was judged yet: python -m validation judged")]
+        parts = self.arguments[0].split()
+        return [node for part in parts for node in getattr(self, part)(rows)]
+
+    def briefly(self, rows):
+        """Three verdicts, and how often the chip said the same."""
+        count = Counter(row.outcome for row in rows)
+        bad = count[judged.CAUGHT] + count[judged.HIDDEN] + count[judged.ALARM]
+        good = count[judged.AGREED] + count[judged.MISSED]
+        yield text(
+            fill(nodes.strong(), "Trust its “refused” and its “wrong”: "),
+            f"of {bad} kernels that the chip decided too, it agrees on {count[judged.CAUGHT]}. ",
+            fill(nodes.strong(), "Trust its “right” almost as much: "),
+            f"of {good}, the chip agrees on {count[judged.AGREED]}, though these are few.",
         )
-        return [self.section(title, *content(rows)) for title, content in sections]
+        shares, _ = shorter(rows)
+        yield text(
+            fill(nodes.strong(), "Do not trust its times: "),
+            f"of {len(shares)} estimates {sum(share < 1 for share in shares)} are too short"
+            + f", down to {min(shares):.2f} of what was measured." * bool(shares),
+        )
+
+    def picture(self, rows):
+        yield nodes.raw("", bars(judged.by_rung(rows)), format="html")
 
     def by_rung(self, rows):
         counts = judged.by_rung(rows)
@@ -43,8 +75,10 @@ class JudgeRecord(Generated):
             f"are traced, lowered or compiled (wrong results: {len(caught) - refused}); "
             f"{whole[judged.AGREED]} kernels are right on both. "
             f"{whole[judged.OPEN]} the judge did not decide, and {whole[judged.ALONE]} only the "
-            "judge did: the set's harness ran out of memory or of time, or another process held "
-            "the chip." + f" {whole[judged.LATER]} were not judged yet." * bool(whole[judged.LATER])
+            "judge did, because the set's harness ran out of memory or of time, or another process "
+            "held the chip."
+            + f" {whole[judged.LATER]} were not judged yet."
+            * bool(whole[judged.LATER])
         )
         yield table(["rung", *seen], lines, "judged")
 
@@ -65,28 +99,25 @@ class JudgeRecord(Generated):
         right = [row for row in rows if row.theirs == judged.RIGHT]
         zeros = [row for row in rows if row.zeros]
         hidden = [row.kernel for row in rows if row.changes]
-        of_right = sum(row in zeros for row in right)
         yield text(
-            f"The set calls {len(right)} of these kernels right. Of {of_right} of them the problem "
-            "has weights that are all zeros, so that a kernel passes which ignores its input; of "
-            f"all that the judge could run, it is {len(zeros)}. The judge draws weights and "
-            "values, and its verdict is another one than on the file's own values for "
-            f"{len(hidden)}" + (f": {', '.join(hidden)}." if hidden else ".")
+            f"The set calls {len(right)} of these kernels right. Where the weights of a problem "
+            "are all zeros, a kernel passes that ignores its input: of these kernels "
+            f"{sum(row in zeros for row in right) or 'none'} had such weights, and of all that the "
+            f"judge could run, {len(zeros) or 'none'}. The judge draws weights and values itself. "
+            f"Its verdict changed with them for {len(hidden) or 'none'}"
+            + (f": {', '.join(hidden)}." if hidden else ".")
         )
 
     def times(self, rows):
-        fields = "ours_ms", "their_ms", "reference_ms", "their_reference_ms"
-        timed = [row for row in rows if all(getattr(row, field) for field in fields)]
-        if not timed:
+        shares, by_xla = shorter(rows)
+        if not shares:
             yield text("None was timed.")
             return
-        shares = [float(row.ours_ms) / float(row.their_ms) for row in timed]
-        by_xla = [float(row.reference_ms) / float(row.their_reference_ms) for row in timed]
         yield text(
-            f"Estimated and measured times are known of {len(timed)} kernels. Estimated too "
+            f"Estimated and measured times are known of {len(shares)} kernels. Estimated too "
             f"short: {sum(share < 1 for share in shares)} of them, at {spread(shares)}. XLA's "
-            f"programs for the same problems are at {spread(by_xla)}. This verdict is the judge's "
-            f"weakest: a kernel took up to {1 / min(shares):.1f} times as long as estimated."
+            f"programs for the same problems are at {spread(by_xla)}. A kernel took up to "
+            f"{1 / min(shares):.1f} times as long as estimated."
         )
 
     def every(self, rows):
@@ -101,11 +132,15 @@ class JudgeRecord(Generated):
         ]
         titles = ["kernel", "on the chip", "the judge", "estimated, ms", "measured, ms"]
         titles += ["XLA estimated, ms", "XLA measured, ms"]
-        yield text(
-            "The times that were measured are of a wall clock around a Python call, so that a "
-            "launch is in each; the estimates are of the chip's own time."
-        )
         yield fold(f"All {len(rows)} kernels", table(titles, lines, "judged-all"))
+
+
+def shorter(rows):
+    """Estimated over measured times, of kernels and of XLA's programs for the same problems."""
+    fields = "ours_ms", "their_ms", "reference_ms", "their_reference_ms"
+    timed = [row for row in rows if all(getattr(row, field) for field in fields)]
+    shares = [float(row.ours_ms) / float(row.their_ms) for row in timed]
+    return shares, [float(r.reference_ms) / float(r.their_reference_ms) for r in timed]
 
 
 def spread(shares):
@@ -119,3 +154,40 @@ def why(row):
     if row.gone and row.rung == "trace":
         return f"our JAX has no {row.gone.rpartition('.')[2]} any more, and theirs had"
     return row.reason or "the interpreters pass it"
+
+
+def bars(counts):
+    """A bar for each rung, cut by outcome, as SVG."""
+    left, width, step = 80, 620, 26
+    longest = max(sum(count.values()) for count in counts.values())
+    drawn, said, y = [], [], 4
+    for rung, count in counts.items():
+        x = left
+        drawn.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{rung}</text>')
+        for outcome, shade in SHADES.items():
+            if not count[outcome]:
+                continue
+            wide = (width - left - 10) * count[outcome] / longest
+            words = f"{rung}, {outcome}: {count[outcome]}"
+            said.append(words)
+            drawn.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="20" fill="currentColor" '
+                f'fill-opacity="{shade}" stroke="currentColor"><title>{html.escape(words)}</title>'
+                "</rect>"
+            )
+            x += wide
+        y += step
+    seen = [name for name in SHADES if any(count[name] for count in counts.values())]
+    for outcome in seen:
+        drawn.append(
+            f'<rect x="{left}" y="{y + 4}" width="14" height="14" fill="currentColor" '
+            f'fill-opacity="{SHADES[outcome]}" stroke="currentColor"/>'
+            f'<text x="{left + 20}" y="{y + 16}">{outcome}</text>'
+        )
+        y += 20
+    label = "How many kernels were decided at each rung: " + "; ".join(said)
+    return (
+        f'<figure class="standing" tabindex="0"><svg role="img" aria-label="{html.escape(label)}" '
+        f'viewBox="0 0 {width} {y + 4}">{"".join(drawn)}</svg><figcaption>The rung at which each '
+        "kernel was decided, and what the chip said of it.</figcaption></figure>"
+    )

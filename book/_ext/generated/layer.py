@@ -1,4 +1,5 @@
-"""{decoder-layer} WHAT: a decoder layer's estimated time: picture, parts, worth or decode."""
+"""{decoder-layer} WHAT [CHIP PASS]: a decoder layer's estimated time: picture, parts, worth or
+decode."""
 
 import html
 
@@ -31,13 +32,15 @@ class DecoderLayer(Generated):
     """Of results/decoder_layer.csv."""
 
     required_arguments = 1
+    optional_arguments = 2
 
     def run(self):
         self.depend(store.RESULTS / decoder_layer.FILE, store.RESULTS / "validation.csv")
         self.depend(store.RESULTS / "estimated.csv")
-        views = DECODE if self.arguments[0] == "decode" else VIEWS
+        what, *view = self.arguments
+        views = [tuple(view)] if view else DECODE if what == "decode" else VIEWS
         layers = {view: decoder_layer.recorded(*view) for view in views}
-        return [*getattr(self, self.arguments[0])(layers)]
+        return [*getattr(self, what)(layers)]
 
     def picture(self, layers):
         yield nodes.raw("", bars(VIEWS[0][0], layers[VIEWS[0]]), format="html")
