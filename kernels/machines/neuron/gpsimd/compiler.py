@@ -26,17 +26,8 @@ STRICT = ("-Wall", "-Wextra", "-Werror")
 LONGEST = 300.0  # seconds for one call of g++
 KEPT = 200  # files in the cache, of about half a megabyte
 
-# The calls of these, the operator's own and the headers', are checked as loads and stores are.
 _MAIN = """\
-#include <cstddef>
-extern "C" {{
-void* memcpy(void*, const void*, std::size_t) noexcept __asm__("emulated_memcpy");
-void* memmove(void*, const void*, std::size_t) noexcept __asm__("emulated_memcpy");
-void* memset(void*, int, std::size_t) noexcept __asm__("emulated_memset");
-}}
-#define __builtin_memcpy memcpy
-#define __builtin_memmove memmove
-#define __builtin_memset memset
+#include <emulated.h>
 {includes}
 #include <map>
 #include <string>
