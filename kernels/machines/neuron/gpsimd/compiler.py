@@ -17,22 +17,17 @@ __all__ = ["HERE"]
 HERE = Path(__file__).parent
 PURPOSE = "custom operators for GpSimd on a CPU"
 # The documents promise C++14 on the engine. Without contraction a product and a sum round twice on
-# every machine. -fsanitize=thread is there for its calls before each access: see runtime.cpp.
+# every machine. -fsanitize=thread is there for its calls before each access: see runtime.cpp. What
+# g++ expands in place of a call has none: hence -fno-builtin, and no wrappers of the C library.
 COMMON = ("-std=c++14", "-fno-pie", "-ffp-contract=off", "-isystem", str(HERE / "include"))
-OPERATOR = (*COMMON, "-O1", "-g1", "-fsanitize=thread")
+OPERATOR = (*COMMON, "-O1", "-g1", "-fsanitize=thread", "-fno-builtin", "-U_FORTIFY_SOURCE")
 RUNTIME = (*COMMON, "-O2")
 STRICT = ("-Wall", "-Wextra", "-Werror")
 LONGEST = 300.0  # seconds for one call of g++
 KEPT = 200  # files in the cache, of about half a megabyte
 
-# The operator's own calls of these are checked as its loads and stores are.
 _MAIN = """\
-#include <cstddef>
-extern "C" {{
-void* memcpy(void*, const void*, std::size_t) noexcept __asm__("emulated_memcpy");
-void* memmove(void*, const void*, std::size_t) noexcept __asm__("emulated_memcpy");
-void* memset(void*, int, std::size_t) noexcept __asm__("emulated_memset");
-}}
+#include <emulated.h>
 {includes}
 #include <map>
 #include <string>

@@ -73,13 +73,13 @@ def run(
     """Run the kernel `function` of a custom operator on emulated GpSimd cores.
 
     Each core is a process of its own: they share the result and nothing else, and a crash is a
-    finding. What is caught: every load, store, memcpy and memset that g++ compiles for the
-    operator and that goes to TCM, byte by byte (beyond a buffer, never written, freed, null);
-    every transfer and accessor beyond a tensor; elements of the result written twice, by one
-    core and read by another, or never; TCM that is not freed. What is not: a wrong index into
-    the operator's own stack or heap; a TCM index so wrong that it lands in another buffer,
-    further away than the whole pool is large; inline assembly; alignment; the engine's own
-    limits of stack and code; time.
+    finding. What is caught: every load, store, memcpy, memset and memcmp of the operator that goes
+    to TCM, byte by byte (beyond a buffer, never written, freed, null); every transfer and accessor
+    beyond a tensor; elements of the result written twice, by one core and read by another, or
+    never; TCM that is not freed. What is not: a wrong index into the operator's own stack or heap;
+    a TCM index so wrong that it lands in another buffer, further away than the whole pool is large;
+    what other functions of the C library read; inline assembly; alignment; the engine's own limits
+    of stack and code; time.
 
     Raises ValueError for arguments that make no sense, GpSimdCompileError for C++ that does not
     compile, and kernels.optional.MissingPackage where there is no g++.

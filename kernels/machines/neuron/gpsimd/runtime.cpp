@@ -610,7 +610,7 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void*, void*) {}
 void __tsan_vptr_read(void*) {}
 
-// The operator's calls of these are renamed when it is compiled: the C library is not looked into.
+// The operator's calls of these are renamed (emulated.h): the C library is not looked into.
 void* emulated_memcpy(void* to, const void* from, size_t n) {
   access(from, n, 1, false, "memcpy ", CALLER);
   access(to, n, 1, true, "memcpy ", CALLER);
@@ -619,6 +619,11 @@ void* emulated_memcpy(void* to, const void* from, size_t n) {
 void* emulated_memset(void* to, int value, size_t n) {
   access(to, n, 1, true, "memset ", CALLER);
   return memset(to, value, n);
+}
+int emulated_memcmp(const void* one, const void* other, size_t n) {
+  access(one, n, 1, false, "memcmp ", CALLER);
+  access(other, n, 1, false, "memcmp ", CALLER);
+  return memcmp(one, other, n);
 }
 }
 
