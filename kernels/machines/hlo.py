@@ -41,14 +41,14 @@ class Array:
     dtype: str
     shape: tuple[int, ...]
     layout: tuple[int, ...] = ()  # dimensions from the fastest to the slowest
-    tile: tuple[int, ...] = ()  # the first level of tiling, such as (8, 128)
+    tiles: tuple[tuple[int, ...], ...] = ()  # of each level of tiling, such as ((8, 128), (2, 1))
     space: int = 0  # 0 is HBM, 1 VMEM
 
     @property
     def bytes(self) -> int:
         """Bytes in memory, the padding to whole tiles included."""
         sizes = [self.shape[i] for i in reversed(self.layout)] or list(self.shape)
-        for i, step in enumerate(reversed(self.tile), 1):
+        for i, step in enumerate(reversed(self.tiles[0] if self.tiles else ()), 1):
             if i <= len(sizes):
                 sizes[-i] = -(-sizes[-i] // step) * step
         return self._in_bytes(sizes)
@@ -64,8 +64,8 @@ class Array:
 
     def __str__(self) -> str:
         order = ",".join(map(str, self.layout))
-        tile = f":T({','.join(map(str, self.tile))})" if self.tile else ""
-        return f"{self.dtype}[{','.join(map(str, self.shape))}]{{{order}{tile}}}"
+        tiles = "".join(f"({','.join(map(str, tile))})" for tile in self.tiles)
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]{{{order}{tiles and ':T' + tiles}}}"
 
 
 def arrays(text: str) -> tuple[Array, ...]:
@@ -75,9 +75,9 @@ def arrays(text: str) -> tuple[Array, ...]:
         if dtype not in BITS and not dtype.startswith("f8"):
             continue
         order, _, rest = layout.partition(":")
-        tile = re.search(r"T\(([\d,]+)\)", rest)
+        tiles = tuple(map(_numbers, re.findall(r"(?<=[T)])\(([\d,]+)\)", rest)))
         space = re.search(r"S\((\d+)\)", rest)
-        tiles, place = _numbers(tile[1]) if tile else (), int(space[1]) if space else 0
+        place = int(space[1]) if space else 0
         parsed.append(Array(dtype, _numbers(shape), _numbers(order), tiles, place))
     return tuple(parsed)
 

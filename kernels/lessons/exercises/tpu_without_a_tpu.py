@@ -12,7 +12,7 @@ from kernels.proof.workload import Workload, cases, values
 from kernels.softmax.reference import softmax
 
 BUNDLES = 110  # of a step of the softmax; factors widened to float32 take far more
-ROWS_CYCLES = 23_500  # of 1,024 rows to standardise; eight at a time take more than twice that
+ROWS_CYCLES = 23_500  # of 1,024 rows to standardise; eight at a time take nearly twice that
 
 
 def _softmax(kernel, x, y, *, interpret):

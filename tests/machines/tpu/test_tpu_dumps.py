@@ -112,13 +112,13 @@ def test_a_libtpu_that_aborts_on_a_chip_is_not_asked_for_a_profile():
 
 def test_arrays():
     [array] = arrays("bf16[1024,256,4]{1,2,0:T(4,128)(2,1)S(1)}")
-    assert array == Array("bf16", (1024, 256, 4), (1, 2, 0), (4, 128), 1)
+    assert array == Array("bf16", (1024, 256, 4), (1, 2, 0), ((4, 128), (2, 1)), 1)
+    assert str(array) == "bf16[1024,256,4]{1,2,0:T(4,128)(2,1)}"
     assert array.bytes == 1024 * 256 * 4 * 2
     [padded] = arrays("f32[1024,256,4]{2,1,0:T(8,128)}")
     assert padded.bytes == 1024 * 256 * 128 * 4  # four lanes of 128 are used
     assert [a.shape for a in arrays("(f32[], u32[3]{0:T(128)})")] == [(), (3,)]
-    assert arrays("pred[7]{0}")[0].bytes == 7
-    assert arrays("s4[8,128]{1,0:T(8,128)}")[0].bytes == 8 * 128 // 2
+    assert [a.bytes for a in arrays("pred[7]{0} s4[8,128]{1,0:T(8,128)}")] == [7, 8 * 128 // 2]
 
 
 def test_hlo():
