@@ -139,12 +139,12 @@ def test_a_layer_s_bars_and_rows_are_of_its_records(book):
 
 
 def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(book):
-    store.write("estimated.csv", [ONE, dataclasses.replace(ONE, implementation="xla", value=9)])
+    store.write("estimated.csv", [ONE, dataclasses.replace(ONE, implementation="xla", value=7.5)])
     soup, _ = book("results", "matmul")
     titles = [cell.get_text() for cell in soup.select("table.generated th")]
     assert titles[:4] == ["implementation", "published", "estimated", "measured"]
-    assert cells_of(soup, "pallas") == ["pallas", "—", "6.00", "—", "0.667 × xla", "93 %"]
-    assert cells_of(soup, "xla")[4] == "1.50 × pallas"
+    assert cells_of(soup, "pallas") == ["pallas", "—", "6.00", "—", "0.800 × xla", "93 %"]
+    assert cells_of(soup, "xla")[4] == "1.25 × pallas"
     planted = dataclasses.replace(ONE, implementation="xla", kind="measured", value=5.6)
     store.write("measured.csv", [planted])
     soup, read = book("results", "matmul")
@@ -153,18 +153,18 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
     assert cells_of(soup, "xla") == [
         "xla",
         "—",
-        "9.00",
+        "7.50",
         "5.60",
-        "estimated: 1.50 × pallas",
-        "estimated: 62 % measured: 100 %",
+        "estimated: 1.25 × pallas",
+        "estimated: 74 % measured: 100 %",
     ]
-    assert cells_of(soup, "pallas")[4] == "0.667 × xla"
+    assert cells_of(soup, "pallas")[4] == "0.800 × xla"
     problem = soup.select_one("details.problem")
     line = problem.summary.get_text(" ", strip=True)
     assert line == "cube_8192_bf16 m=8192 k=8192 n=8192 bfloat16 : xla 5.60 ms measured"
     assert "jax 1; 2026-01-01; compute binds; how" in problem.get_text(" ", strip=True)
     (dot,) = soup.select("figure.standing circle")
-    assert dot.title.string == "cube_8192_bf16, v5e: 1.50×, a tie" and dot["fill"] == "none"
+    assert dot.title.string == "cube_8192_bf16, v5e: 1.25×, a tie" and dot["fill"] == "none"
     assert "ahead on 0, behind on 0, a tie on 1" in soup.get_text()
     store.write("estimated.csv", [ONE, dataclasses.replace(ONE, implementation="xla", value=90)])
     soup, _ = book("results")
