@@ -194,7 +194,7 @@ def test_what_the_page_works_out_and_says():
     least, on = (1e3 * (weights + cached) / CHIPS[c].hbm_bytes_per_second for c in chips)
     assert f"{weights / 1e6:.0f} MB, the keys and values {cached / 1e6:.0f}:" in page
     assert f"least {least:.2f} ms on a v5e, {on:.2f} on a v6e" in page and weights % token == 0
-    assert f"{dl.CACHED:,} tokens, on" in page and f"From {weights // token:,} tokens" in page
+    assert f"{dl.CACHED:,} tokens, on" in page and f"Beyond {weights // token:,} tokens" in page
     decoded = [dl.recorded(chip, "decode") for chip in chips]
     assert {dl.verdict(d, f) for d in decoded for f in ("package", "mixed")} == {"a tie"}
     assert f"XLA at once takes {1e3 * decoded[0]['xla'].seconds:.2f}," in page

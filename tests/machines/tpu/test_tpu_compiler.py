@@ -299,8 +299,8 @@ def test_a_compiler_whose_caller_is_killed_ends_and_cleans_up(tmp_path):
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, script], env=env, **pipes) as caller:
         caller.stdout.readline()
-        # The caller, its guard and the compiler.
-        wait(lambda: len(_processes(folder)) == 3 and list(folder.glob("kernels-tpu-*")))
+        # The caller, its guard and the compiler, at work: so the guard has heard of it.
+        wait(lambda: len(_processes(folder)) == 3 and list(folder.glob("kernels-tpu-*/*/*")))
         caller.kill()
     wait(lambda: not _processes(folder) and not list(folder.iterdir()))
 
