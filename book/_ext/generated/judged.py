@@ -14,11 +14,11 @@ from .parts import DASH, Generated, fill, fold, table, text
 
 SHADES = {  # of the outcomes that the picture shows
     judged.CAUGHT: 1.0,
-    judged.AGREED: 0.55,
-    judged.MISSED: 0.3,
-    judged.HIDDEN: 0.3,
-    judged.ALARM: 0.3,
-    judged.OPEN: 0.12,
+    judged.AGREED: 0.72,
+    judged.MISSED: 0.52,
+    judged.HIDDEN: 0.38,
+    judged.ALARM: 0.25,
+    judged.OPEN: 0.1,
     judged.ALONE: 0.0,
 }
 
