@@ -158,7 +158,7 @@ def why(row):
 
 def bars(counts):
     """A bar for each rung, cut by outcome, as SVG."""
-    left, width, step = 80, 620, 26
+    left, width, step = 100, 640, 26
     longest = max(sum(count.values()) for count in counts.values())
     drawn, said, y = [], [], 4
     for rung, count in counts.items():
