@@ -24,7 +24,7 @@ def what_the_bug_needs(request):
         pytest.skip(f"{bug.title}: only {bug.needs} sees it, and it is not installed")
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", gallery.bug.FACTS)
 def test_the_rung_it_names_catches_it(name):
     caught = climb(name)
     assert caught is not None, "no rung catches it: has it been repaired?"
@@ -107,7 +107,7 @@ def cosine(found, expected):
 @pytest.mark.parametrize("name", BUGS)
 def test_its_source_is_the_kernel_without_what_is_told_of_it(name):
     source = BUGS[name].source
-    assert BUGS[name].title not in source and "lesson=" not in source
+    assert BUGS[name].title not in source and "workloads=" not in source
     assert source.startswith("torch::Tensor" if "#else" in source else "def "), source
 
 

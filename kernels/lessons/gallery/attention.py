@@ -78,14 +78,10 @@ def online(q, k, v, *, interpret, fault, scale=None, causal=False, repaired=Fals
     return o[None, None]
 
 
-_faulty = family(online, operator="attention", caught_by="interpret")
+_faulty = family(online)
 
 stale_maximum = _faulty(
     "stale_maximum",
-    title="The maximum is that of the first block of keys",
-    says="not finite",
-    cause="In exact arithmetic any number may be subtracted. In float32, exp overflows above 88.",
-    lesson="Normal random numbers never show it. Test with logits of hundreds.",
     workloads=(
         Workload("small_logits", TWO),
         Workload("large_logits", TWO, values="wide", options={"scale": 1.0}),
@@ -93,20 +89,11 @@ stale_maximum = _faulty(
 )
 
 late_rescale = _faulty(
-    "late_rescale",
-    title="The sum of probabilities is rescaled after the new ones are in it",
-    says="allowed",
-    cause="Only what was added under the old maximum has to shrink; new terms know the new one.",
-    lesson="With one block nothing is rescaled. A test needs two, and a maximum that grows.",
-    workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)),
+    "late_rescale", workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO))
 )
 
 masked_first_block = _faulty(
     "masked_first_block",
-    title="A mask of −∞ hides the whole first block of keys",
-    says="not finite",
-    cause="The maximum of nothing but −∞ is −∞, and −∞ less −∞ is NaN, which stays in the sums.",
-    lesson="Hide with a large finite number: the first key that is seen wipes out what it left.",
     workloads=(
         Workload("all_keys", TWO | {"n": 256}, why="no mask at all"),
         Workload(
@@ -116,21 +103,11 @@ masked_first_block = _faulty(
 )
 
 padded_keys = _faulty(
-    "padded_keys",
-    title="Keys of zeros fill up the last block, and are not masked",
-    says="allowed",
-    cause="A product with zeros adds nothing to a matmul. A score of 0 adds exp(0 - m) to a sum.",
-    lesson="Padding that is neutral to one operation is not to the next: mask it where it counts.",
-    workloads=(Workload("whole", TWO), Workload("ragged", ONE | {"m": 200})),
+    "padded_keys", workloads=(Workload("whole", TWO), Workload("ragged", ONE | {"m": 200}))
 )
 
 rounded_probabilities = _faulty(
-    "rounded_probabilities",
-    title="The probabilities are rounded to bfloat16 before they are added up",
-    says="allowed",
-    cause="The cast that one product wants stands a line too early, so the sum gets it as well.",
-    lesson="In bfloat16 it hides below the rounding of the result: prove each dtype by itself.",
-    workloads=(Workload("bf16", TWO, "bfloat16"), Workload("f32", TWO)),
+    "rounded_probabilities", workloads=(Workload("bf16", TWO, "bfloat16"), Workload("f32", TWO))
 )
 
 
@@ -193,13 +170,10 @@ def skipping(q, k, v, ids=None, *, interpret, window, causal, fault, repaired=Fa
     )(q[0, 0], k[0, 0], v[0, 0], ids.T, ids)[None, None]
 
 
-_skipping = family(skipping, operator="attention", caught_by="interpret", says="allowed")
+_skipping = family(skipping)
 
 skipped_edge = _skipping(
     "skipped_edge",
-    title="A block of keys is skipped of which the window still reaches one",
-    cause="The first query of a block sees furthest back: to the last key of the block skipped.",
-    lesson="Most windows end elsewhere. Test one that ends on a block's edge, and its neighbours.",
     workloads=(
         Workload("inside", TWO | {"n": 256}, options={"causal": True, "window": (128, 0)}),
         Workload("on_the_edge", TWO | {"n": 256}, options={"causal": True, "window": (1, 0)}),
@@ -208,10 +182,6 @@ skipped_edge = _skipping(
 
 ends_of_ids = _skipping(
     "ends_of_ids",
-    title="Blocks are skipped by the first and the last segment id in them",
-    says="not finite",
-    cause="They are the least and the greatest only where the ids come in order.",
-    lesson="Packing sorts the ids, and the contract does not say so. Test with ids in no order.",
     workloads=(
         Workload("in_order", PACKED, options={"causal": True, "window": (256, 0)}),
         Workload("shuffled", PACKED, options={"causal": True, "window": (256, 0)}),
@@ -263,15 +233,10 @@ def whole(q, k, v, *, interpret, fault, scale=None, soft_cap=None, repaired=Fals
     return attention(q, k, v)
 
 
-_unlike_its_gradient = family(
-    whole, operator="attention", caught_by="interpret", says="gradient of q", differentiable=True
-)
+_unlike_its_gradient = family(whole, differentiable=True)
 
 unscaled_gradient = _unlike_its_gradient(
     "unscaled_gradient",
-    title="The gradient of q lacks the scale",
-    cause="The scale is a factor of the scores, and so of both their gradients, dq and dk.",
-    lesson="With a scale of 1 nothing is missing. Prove a gradient with every option there is.",
     workloads=(
         Workload("scale_of_one", ONE, options={"scale": 1.0}),
         Workload("usual_scale", ONE),
@@ -280,9 +245,6 @@ unscaled_gradient = _unlike_its_gradient(
 
 uncapped_gradient = _unlike_its_gradient(
     "uncapped_gradient",
-    title="The gradients lack the derivative of the soft cap",
-    cause="The scores are cap · tanh(s / cap), so ds has a factor 1 - tanh².",
-    lesson="Far below the cap the factor is nearly 1. Test with a cap that the scores reach.",
     workloads=(
         Workload("high_cap", ONE, options={"soft_cap": 1e6}),
         Workload("low_cap", ONE, options={"soft_cap": 2.0}),

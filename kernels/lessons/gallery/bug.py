@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from kernels.proof.backends.base import Backend
 from kernels.proof.backends.pallas_tpu import IN_LESSONS
 from kernels.proof.workload import Workload
 
+with Path(__file__).with_name("bugs.csv").open(encoding="utf-8", newline="") as _rows:
+    FACTS: dict[str, dict[str, Any]] = {row.pop("bug"): row for row in csv.DictReader(_rows)}
+
 
 @dataclass(frozen=True)
 class Bug:
-    """One wrong kernel.
+    """One wrong kernel. All of it that is words, or a name, stands in bugs.csv.
 
     Args:
         kernel: takes the operator's arguments; wrong or, with repaired=True, right.
@@ -26,7 +31,7 @@ class Bug:
         cause: why it is wrong, in a sentence.
         lesson: what to learn from it, in a sentence.
         workloads: what it is run on.
-        needs: the optional package without which that rung is blind to it.
+        needs: the optional package without which that rung is blind to it, or "".
         backend: what it is written in.
         differentiable: whether its gradients are proven too.
         shown: the function to look at, or its text in another language; None for the kernel.
@@ -40,7 +45,7 @@ class Bug:
     cause: str
     lesson: str
     workloads: tuple[Workload, ...]
-    needs: str | None = None
+    needs: str = ""
     backend: Backend = IN_LESSONS
     differentiable: bool = False
     shown: Any = None
@@ -54,14 +59,19 @@ class Bug:
         return lines[max(lines.find("\ndef ") + 1, 0) :]  # without what `bug` tells of it
 
 
-def bug(**facts: Any) -> Callable[[Callable[..., Any]], Bug]:
-    """Make a bug of the function below it."""
-    return lambda kernel: Bug(kernel, **facts)
+def from_table(name: str, kernel: Callable[..., Any], **more: Any) -> Bug:
+    """The bug of that name in bugs.csv, with its kernel and more of what Bug takes."""
+    return Bug(kernel, **FACTS[name], **more)
 
 
-def family(kernel: Callable[..., Any], **facts: Any) -> Callable[..., Bug]:
-    """What makes the bugs of one kernel, each of the fault that the kernel is told, and of more
-    facts; those that all share are given once."""
-    return lambda fault, **more: Bug(
-        functools.partial(kernel, fault=fault), shown=kernel, **facts | more
+def bug(**more: Any) -> Callable[[Callable[..., Any]], Bug]:
+    """Make the bug of its name of the function below it."""
+    return lambda kernel: from_table(kernel.__name__, kernel, **more)
+
+
+def family(kernel: Callable[..., Any], **more: Any) -> Callable[..., Bug]:
+    """What makes the bugs of one kernel, each of the fault that the kernel is told by its name, and
+    of what else Bug takes; what all share is given once."""
+    return lambda fault, **own: from_table(
+        fault, functools.partial(kernel, fault=fault), shown=kernel, **more | own
     )

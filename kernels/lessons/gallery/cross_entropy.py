@@ -70,37 +70,20 @@ def online_loss(x, w, labels, *, interpret, fault, repaired=False):
     return loss[:, 0]
 
 
-_facts = {"operator": "linear_cross_entropy", "caught_by": "interpret", "says": "allowed"}
-_faulty = family(online_loss, **_facts)
+_faulty = family(online_loss)
 
 padded_vocabulary = _faulty(
-    "padded_vocabulary",
-    title="Columns of zeros fill up the vocabulary, and enter the sum",
-    cause="A logit of 0 is no missing word: it adds exp(0 − m) to the sum of each token.",
-    lesson="A vocabulary that is padded to whole blocks needs a mask. Test one that is not whole.",
-    workloads=(Workload("whole", TWO), Workload("ragged", RAGGED)),
+    "padded_vocabulary", workloads=(Workload("whole", TWO), Workload("ragged", RAGGED))
 )
 
 old_scale = _faulty(
-    "old_scale",
-    title="The sum is not rescaled when the maximum grows",
-    cause="What was added under the old maximum is too large by exp(new − old).",
-    lesson="One block never rescales: a test needs two, and a maximum that grows between them.",
-    workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)),
+    "old_scale", workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO))
 )
 
 forgotten_offset = _faulty(
-    "forgotten_offset",
-    title="The label is compared with the column's place in its block",
-    cause="Every block has a column of that place, so the logits of several words are added up.",
-    lesson="In the first block the two places agree. Put labels into all blocks, the last one too.",
-    workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)),
+    "forgotten_offset", workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO))
 )
 
 early_result = _faulty(
-    "early_result",
-    title="The result is written after the first block, not after the last one",
-    cause="A block of a result stays in VMEM until its index changes: any step may write it.",
-    lesson="Nothing complains of a result that comes too early. One block cannot show it.",
-    workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)),
+    "early_result", workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO))
 )

@@ -70,13 +70,10 @@ def by_group(x, w, group_sizes, *, interpret, fault, repaired=False):
     )(*scalars, x, w)
 
 
-_faulty = family(by_group, operator="grouped_matmul", caught_by="interpret", says="allowed")
+_faulty = family(by_group)
 
 overwritten_neighbour = _faulty(
     "overwritten_neighbour",
-    title="The second group of a block overwrites the rows of the first",
-    cause="A visit multiplies all rows of its block by the matrix of one group, and writes them.",
-    lesson="Where groups share a block, a visit may write the rows of its own group and no others.",
     workloads=cases(
         "m k n g", single=(256, 128, 128, 1, "one group shares nothing"), drawn=(256, 128, 128, 3)
     ),
@@ -84,10 +81,6 @@ overwritten_neighbour = _faulty(
 
 stale_sums = _faulty(
     "stale_sums",
-    title="The sums start anew with each block, and not with each group of it",
-    cause="The second group of a block goes on adding to what the first one left.",
-    lesson="A block of rows is not a block of the result: sums belong to a visit, and what tells "
-    "two visits apart is the group as well.",
     workloads=cases(
         "m k n g", single=(256, 256, 128, 1, "a visit a block"), drawn=(256, 256, 128, 3)
     ),

@@ -7,10 +7,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug, bug, family
+from kernels.lessons.gallery.bug import bug, family, from_table
 from kernels.proof.workload import Workload, cases
-
-_bug = functools.partial(bug, operator="matmul")
 
 
 def in_blocks(x, y, *, interpret, fault, repaired=False):
@@ -55,25 +53,12 @@ def in_blocks(x, y, *, interpret, fault, repaired=False):
     )(x, y)
 
 
-_faulty = family(in_blocks, operator="matmul")
+_faulty = family(in_blocks)
 
-missing_init = _faulty(
-    "missing_init",
-    title="The accumulator is never set to zero",
-    caught_by="interpret",
-    says="not finite",
-    cause="The block of the result holds whatever the kernel before it left in VMEM.",
-    lesson="Memory is garbage until you write it. Both interpreters fill it with NaN to show that.",
-    workloads=cases("m k n", two_steps=(128, 256, 128)),
-)
+missing_init = _faulty("missing_init", workloads=cases("m k n", two_steps=(128, 256, 128)))
 
 wrong_index_map = _faulty(
     "wrong_index_map",
-    title="The index map of y has rows and columns swapped",
-    caught_by="interpret",
-    says="allowed",
-    cause="Every block exists, every shape agrees, and each program multiplies the wrong block.",
-    lesson="No shape check can see it. Compare numbers with a reference, on more than one block.",
     workloads=cases(
         "m k n", one_block=(128, 128, 128, "too small to show it"), four_blocks=(256, 256, 256)
     ),
@@ -81,36 +66,17 @@ wrong_index_map = _faulty(
 
 unmasked_tail = _faulty(
     "unmasked_tail",
-    title="The cut-off end of k is multiplied as if it were there",
-    caught_by="interpret",
-    says="not finite",
-    cause="A block that sticks out of the array is filled up with garbage, and a sum adds it.",
-    lesson="Rows and columns that stick out are dropped; along a reduction they must be masked.",
     workloads=cases(
         "m k n", whole=(16, 256, 128, "128 divides 256: nothing sticks out"), cut=(16, 200, 128)
     ),
 )
 
 parallel_reduction = _faulty(
-    "parallel_reduction",
-    title='The sum over k is declared "parallel"',
-    caught_by="simulate",
-    says="race",
-    cause="Each step adds to the one before it, and the promise lets them run in any order, "
-    "on any core.",
-    lesson="interpret=True runs the grid in order and ignores the promise. Shuffle it.",
-    workloads=cases("m k n", four_steps=(128, 512, 128)),
+    "parallel_reduction", workloads=cases("m k n", four_steps=(128, 512, 128))
 )
 
 
-@_bug(
-    title="The sums are carried in bfloat16",
-    caught_by="interpret",
-    says="allowed",
-    cause="The output block itself is the accumulator, so every step rounds to 8 bits.",
-    lesson="While sums are short, even the error budget lets it pass. Try a long one.",
-    workloads=(Workload("32_steps", {"m": 16, "k": 4096, "n": 128}, "bfloat16"),),
-)
+@bug(workloads=(Workload("32_steps", {"m": 16, "k": 4096, "n": 128}, "bfloat16"),))
 def narrow_accumulator(x, y, *, interpret, repaired=False):
     """[m, k], [k, n] → [m, n]; k and n multiples of 128."""
     (m, k), n = x.shape, y.shape[1]
@@ -137,14 +103,7 @@ def narrow_accumulator(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@_bug(
-    title="The result is a million times too large, and its cosine is perfect",
-    caught_by="interpret",
-    says="allowed",
-    cause="The factor that lifts small numbers out of rounding's reach is never taken back.",
-    lesson="A cosine compares directions: it is 1 for any factor. Judge each element by its size.",
-    workloads=cases("m k n", square=(128, 128, 128)),
-)
+@bug(workloads=cases("m k n", square=(128, 128, 128)))
 def unscaled_result(x, y, *, interpret, repaired=False):
     """[m, k], [k, n] → [m, n], in one block."""
     larger = 1e6
@@ -157,14 +116,7 @@ def unscaled_result(x, y, *, interpret, repaired=False):
     return pl.pallas_call(body, out_shape=out, interpret=interpret)(x, y)
 
 
-@_bug(
-    title="The block is half a register wide",
-    caught_by="compile",
-    says="divisible by 8 and 128",
-    cause="A TPU moves tiles of 8 × 128; a block 64 columns wide would have to start inside one.",
-    lesson="Neither interpreter knows the tiles. Lower every kernel before you believe it.",
-    workloads=cases("m k n", two_halves=(128, 128, 128)),
-)
+@bug(workloads=cases("m k n", two_halves=(128, 128, 128)))
 def illegal_block(x, y, *, interpret, bn=64, repaired=False):
     """[m, k], [k, n] → [m, n]; n a multiple of 128."""
     (m, k), n = x.shape, y.shape[1]
@@ -183,17 +135,9 @@ def illegal_block(x, y, *, interpret, bn=64, repaired=False):
     )(x, y)
 
 
-vmem_overflow = Bug(
+vmem_overflow = from_table(
+    "vmem_overflow",
     functools.partial(illegal_block.kernel, bn=1024),
-    title="The blocks do not fit into VMEM",
-    operator="matmul",
-    caught_by="compile",
-    says="MiB of VMEM and may have",
-    cause="A whole band of y is asked for, and two buffers of each block, so that one fills while "
-    "the other is used.",
-    lesson="Add up what a kernel holds before you choose its blocks. Only the compiler knows the "
-    "rest of it.",
     workloads=cases("m k n", long_k=(8, 4096, 2048)),
-    needs="libtpu",
     shown=illegal_block.kernel,
 )

@@ -14,21 +14,14 @@ from kernels.proof.workload import cases
 BLOCK = 128
 ONE_BLOCK = cases("n", one_block=BLOCK)
 
-_bug = functools.partial(bug, operator="add_vectors", backend=MOSAIC_GPU)
+_bug = functools.partial(bug, backend=MOSAIC_GPU)
 
 
 def _run(body, x, y, **options):
     return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), **options)(x, y)
 
 
-@_bug(
-    title="The last block reads beyond the array",
-    caught_by="interpret",
-    says="Out-of-bounds read",
-    cause="Blocks are counted from 1, so each reads its neighbour's numbers, the last nobody's.",
-    lesson="A GPU returns what lies there. The simulation raises, with the line.",
-    workloads=cases("n", two_blocks=2 * BLOCK),
-)
+@_bug(workloads=cases("n", two_blocks=2 * BLOCK))
 def gpu_shifted_read(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; a block for each BLOCK elements."""
 
@@ -42,14 +35,7 @@ def gpu_shifted_read(x, y, *, interpret, repaired=False):
     return _run(body, x, y, interpret=interpret, kernel_name="shifted_read", **grid)
 
 
-@_bug(
-    title="The tile is used before TMA has brought it",
-    caught_by="simulate",
-    says="race",
-    cause="TMA copies on its own; without barrier_wait the threads read while it still writes.",
-    lesson="The values may be right by luck. Only a race detector sees that nothing ordered them.",
-    workloads=ONE_BLOCK,
-)
+@_bug(workloads=ONE_BLOCK)
 def gpu_unawaited_load(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; y goes through shared memory."""
 
@@ -64,14 +50,7 @@ def gpu_unawaited_load(x, y, *, interpret, repaired=False):
     return _run(body, x, y, scratch_types=scratch, **options)
 
 
-@_bug(
-    title="The sum starts from what shared memory happens to hold",
-    caught_by="interpret",
-    says="nan",
-    cause="A block's shared memory holds what the block before it left there.",
-    lesson="A simulation that fills fresh memory with NaN shows what zeros would hide.",
-    workloads=ONE_BLOCK,
-)
+@_bug(workloads=ONE_BLOCK)
 def gpu_unwritten_shared(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; summed up in shared memory."""
 

@@ -55,24 +55,12 @@ def unpacked(x, y, x_scale, y_scale, bias, *, weights, interpret, fault, repaire
     )(jnp.moveaxis(x.reshape(m, k // 2, 2), 2, 0), y, y_scale, bias[None])
 
 
-_faulty = family(unpacked, operator="quantized_matmul", caught_by="interpret", says="allowed")
+_faulty = family(unpacked)
 
-unsigned_nibble = _faulty(
-    "unsigned_nibble",
-    title="The low half of a byte loses its sign",
-    cause="Masking four bits off makes 8 to 15 of −8 to −1; the high half gets its sign from the "
-    "shift, so three weights in four are right.",
-    lesson="Four bits have a sign bit of their own: shift it to the top and back. Weights that are "
-    "all positive hide it.",
-    workloads=(Workload("int4", TWO, options=WEIGHTS),),
-)
+unsigned_nibble = _faulty("unsigned_nibble", workloads=(Workload("int4", TWO, options=WEIGHTS),))
 
 scale_of_the_first = _faulty(
     "scale_of_the_first",
-    title="A block of two groups is scaled as its first group is",
-    cause="The scale is looked up once for a block of 256 rows, and the group changes inside it.",
-    lesson="A block of k is not a group. Test blocks that hold several groups, whose scales differ "
-    "by far.",
     workloads=(
         Workload("group_a_block", ONE, options=WEIGHTS),
         Workload("two_groups", TWO, options=WEIGHTS),

@@ -21,29 +21,11 @@ def add_masked(x, y, fault=None):
 
 
 nki_unmasked_store = summed(
-    (-1, 8),
-    title="Beta 1: the store has lost its mask",
-    says="out of bounds",
-    cause="The load leaves out the rows that are not there, the store does not. It writes what "
-    "a mask had left out, behind the end of the tensor.",
-    lesson="A mask belongs to an instruction, not to a tile. Each access of HBM needs its own.",
-    workloads=(Workload("whole", {"n": 2048}), *RAGGED),
+    (-1, 8), fault="nki_unmasked_store", workloads=(Workload("whole", {"n": 2048}), *RAGGED)
 )(add_masked)
 
 
-@summed(
-    (-1, 8),
-    fault=None,
-    right=add_masked,
-    title="Beta 1: min() of a loop index",
-    caught_by="compile",
-    says="of the index of nl.affine_range",
-    cause="Beta 1 traces the body of a loop once, with an index that stands for all its values. "
-    "Python's min has to decide at once, and cannot.",
-    lesson="In beta 1 the ragged edge is a mask. In modern NKI loops are unrolled, and it is "
-    "min().",
-    workloads=RAGGED,
-)
+@summed((-1, 8), fault=None, right=add_masked, workloads=RAGGED)
 @nki.jit
 def nki_traced_index(x, y):
     """[rows, f] twice → [rows, f]."""

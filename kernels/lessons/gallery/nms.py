@@ -1,7 +1,5 @@
 """Wrong non-maximum suppression in Pallas for a TPU."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -15,18 +13,8 @@ from kernels.proof.workload import Workload
 HALF = {"iou_threshold": 0.5}
 BLOCK = 8
 
-_bug = functools.partial(bug, operator="nms")
 
-
-@_bug(
-    title='The blocks of a sequential algorithm are declared "parallel"',
-    caught_by="simulate",
-    says="integers are exact",
-    cause="A step reads in scratch memory which boxes earlier steps dropped. Another core has "
-    "scratch of its own, and in another order, different steps come before.",
-    lesson="Scratch that outlives a step needs its steps in order, on one core. Simulate two.",
-    workloads=(Workload("four_blocks", {"n": 32}, values="disjoint", options=HALF),),
-)
+@bug(workloads=(Workload("four_blocks", {"n": 32}, values="disjoint", options=HALF),))
 def parallel_suppression(boxes, scores, *, iou_threshold, interpret, repaired=False):
     """[n, 4], [n] → bool [n]; n is a multiple of 8. A step for 8 boxes, one after another."""
     n = len(scores)
@@ -67,16 +55,11 @@ def parallel_suppression(boxes, scores, *, iou_threshold, interpret, repaired=Fa
     return in_input_order(order, keep[:, 0] > 0)
 
 
-@_bug(
-    title="A box that was dropped drops another",
-    caught_by="interpret",
-    says="the reference True",
-    cause="A matrix tells who overlaps a better box. Whether that one was kept is not in it.",
-    lesson="Boxes that do not overlap, and boxes that all do, never show it. Test with a chain.",
+@bug(
     workloads=(
         Workload("identical", {"n": 128}, values="identical", options=HALF),
         Workload("chain", {"n": 128}, values="chain", options=HALF),
-    ),
+    )
 )
 def revived_box(boxes, scores, *, iou_threshold, interpret, repaired=False):
     """[n, 4], [n] → bool [n], for one block: n is 128."""

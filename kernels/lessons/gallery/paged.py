@@ -84,33 +84,17 @@ def decode(
     )(lengths, page_table, q, k_pages, v_pages)
 
 
-_faulty = family(decode, operator="paged_attention", caught_by="interpret")
+_faulty = family(decode)
 
-wrong_semaphore = _faulty(
-    "wrong_semaphore",
-    title="The wait is for the other buffer's semaphore",
-    caught_by="simulate",
-    says="not finite|race: a read",
-    cause="It returns when the page after this one is there, which says nothing of this one.",
-    lesson="interpret=True copies at once, so every wait is right. Only a simulator delivers late.",
-    workloads=(Workload("two_pages", FULL),),
-)
+wrong_semaphore = _faulty("wrong_semaphore", workloads=(Workload("two_pages", FULL),))
 
 unmasked_page = _faulty(
     "unmasked_page",
-    title="The rest of the last page is not masked",
-    says="element",
-    cause="A page is fetched whole. What stands behind the last token is of another time.",
-    lesson="Lengths that a page divides never show it. Draw them, and test one more than a page.",
     workloads=(Workload("full", FULL), Workload("ragged", FULL | {"s": 5, "least": 1})),
 )
 
 unshrunk_values = _faulty(
     "unshrunk_values",
-    title="The sum of probabilities is rescaled, the sum of values is not",
-    says="allowed",
-    cause="Both were added up under the old maximum, and o is their quotient.",
-    lesson="With one page nothing is rescaled. A test needs two, and a maximum that grows.",
     workloads=(
         Workload("one_page", FULL | {"pages": 1, "least": 8}),
         Workload("two_pages", FULL),

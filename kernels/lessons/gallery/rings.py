@@ -9,7 +9,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import Bug
+from kernels.lessons.gallery.bug import from_table
 from kernels.proof.backends.pallas_tpu_mesh import IN_LESSONS_MESH
 from kernels.proof.workload import Workload
 
@@ -131,82 +131,22 @@ def ring_sum(x, axis_name, *, interpret, repaired=False):
     )(x.reshape(n, rows, columns))
 
 
-def _ring(fault, title, *others, workload=FOUR):
-    """others: where it is caught, what is said, the cause and the lesson."""
+def _ring(name, fault, workload=FOUR):
     kernel = IN_LESSONS_MESH.spread(functools.partial(ring, fault=fault))
-    facts = "all_gather", *others, (workload,)
-    return Bug(kernel, title, *facts, backend=IN_LESSONS_MESH, shown=ring)
+    more = {"workloads": (workload,), "backend": IN_LESSONS_MESH}
+    return from_table(name, kernel, shown=ring, **more)
 
 
-ring_with_half_a_barrier = _ring(
-    "barrier",
-    "a barrier with the wrong neighbour",
-    "simulate",
-    "before device",
-    "a device hears that its left neighbour has entered the kernel, and writes into its right one, "
-    "which may still use that memory for something else",
-    "a sender has to hear from its receiver; signal both neighbours, and wait for both",
-)
-ring_without_wait = _ring(
-    "no_wait",
-    "a message that nobody waits for",
-    "simulate",
-    "never waited for|nobody waits for",
-    "the receiver reads before it knows that the message is there; mostly it is",
-    "a device waits twice: for its own message to leave, and for the one that it receives",
-)
-ring_with_reused_slot = _ring(
-    "reused_slot",
-    "a slot written again while it is sent on",
-    "simulate",
-    "race",
-    "a fast neighbour is two steps ahead, and its message overwrites what hasn't been sent on yet",
-    "two slots need a semaphore back to the sender that says which is free",
-)
-ring_wrong_semaphore = _ring(
-    "wrong_semaphore",
-    "a wait for the other slot's semaphore",
-    "interpret",
-    "deadlock",
-    "the message raises one semaphore and the receiver waits for the other one of the pair",
-    "the receiver waits for the semaphore that the sender names as recv_sem; a cycle of waits is a "
-    "deadlock",
-)
-ring_wrong_wrap = _ring(
-    "wrap",
-    "the last device sends to itself",
-    "interpret",
-    "deadlock",
-    "the neighbour of the last device is the first: me + 1 is clamped where it has to wrap",
-    "neighbours are taken modulo the devices along the axis",
-)
-ring_collective_id_twice = _ring(
-    "collective_id",
-    "a collective_id used twice",
-    "simulate",
-    "race",
-    "every step meets at the same barrier: a fast neighbour's signal of the next step is taken for "
-    "one of the slow neighbour, whose slot is then overwritten while it is being sent on",
-    "a barrier of neighbours serves once; what comes after it needs a semaphore for each neighbour",
-    workload=SIX,
-)
-ring_negative_block = _ring(
-    "negative",
-    "a block's number below zero",
-    "interpret",
-    "AssertionError",
-    "lax.rem(-1, n) is -1, so what came across the ring's end is written before the result",
-    "lax.rem takes the sign of its first argument: add n before",
-)
-ring_rounded_sums = Bug(
+ring_with_half_a_barrier = _ring("ring_with_half_a_barrier", "barrier")
+ring_without_wait = _ring("ring_without_wait", "no_wait")
+ring_with_reused_slot = _ring("ring_with_reused_slot", "reused_slot")
+ring_wrong_semaphore = _ring("ring_wrong_semaphore", "wrong_semaphore")
+ring_wrong_wrap = _ring("ring_wrong_wrap", "wrap")
+ring_collective_id_twice = _ring("ring_collective_id_twice", "collective_id", workload=SIX)
+ring_negative_block = _ring("ring_negative_block", "negative")
+ring_rounded_sums = from_table(
+    "ring_rounded_sums",
     IN_LESSONS_MESH.spread(ring_sum),
-    title="sums that travel in bfloat16",
-    operator="reduce_scatter",
-    caught_by="interpret",
-    says="off",
-    cause="the sum is rounded to 8 bits on its way to every device but the first",
-    lesson="in bfloat16 a short ring hides it: the budget allows a rounding of each term, of which "
-    "four devices take 60 %; of 16 it may take more than all. Prove each dtype by itself",
     workloads=(replace(FOUR, name="bf16", dtype="bfloat16"), FOUR),
     backend=IN_LESSONS_MESH,
     shown=ring_sum,

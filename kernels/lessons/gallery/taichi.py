@@ -5,12 +5,12 @@ The second rung runs them in another process, which finds each function by its n
 
 import functools
 
-from kernels.lessons.gallery.bug import Bug
+from kernels.lessons.gallery.bug import from_table
 from kernels.machines import taichi
 from kernels.proof.backends.taichi import TAICHI
 from kernels.proof.workload import cases
 
-_bug = functools.partial(Bug, needs="taichi", backend=TAICHI)
+_bug = functools.partial(from_table, backend=TAICHI)
 
 
 def _laid(border, shift_y=None):
@@ -58,14 +58,7 @@ def walked(tile, *, border, shift_y, repaired=False):
 
 
 early_read = _bug(
-    walked,
-    operator="brick_pad",
-    title="The next pixel is read before the counter turns",
-    caught_by="simulate",
-    says="Out of bound access",
-    cause="At the end of each brick tile[row, w] is read, which is the next row's first pixel.",
-    lesson="The pixel is thrown away and the image is right: only checked accesses show it.",
-    workloads=cases("h w c", bricks=(5, 7, 0, _laid((9, 20), (2, 5)))),
+    "early_read", walked, workloads=cases("h w c", bricks=(5, 7, 0, _laid((9, 20), (2, 5))))
 )
 
 
@@ -93,13 +86,8 @@ def placed(tile, *, border, shift_y=(0, 0), repaired=False):
 
 
 flipped_border = _bug(
+    "flipped_border",
     placed,
-    operator="brick_pad",
-    title="The border is added instead of taken away",
-    caught_by="interpret",
-    says="the reference",
-    cause="Rows count from the top of the image: height - 1 - row - border is the tile's own y.",
-    lesson="Where twice the border is whole bricks it does not show; look at the centre.",
     workloads=cases(
         "h w c", whole_bricks=(4, 6, 0, _laid((8, 3))), shifted=(4, 6, 0, _laid((8, 3), (1, 4)))
     ),
@@ -142,15 +130,7 @@ def tiled(w, k, eps, *, repaired=False):
 
 
 unbounded_index = _bug(
+    "unbounded_index",
     tiled,
-    title="The last tile reads in front of the weights",
-    operator="depthwise_conv",
-    caught_by="simulate",
-    says="Out of bound access",
-    cause="Four does not divide 65 steps, so the last tile has three steps beyond the end, and "
-    "their lags are longer than there are weights. What they sum up is thrown away, so the result "
-    "is right. But they read before the array, and one day that address won't be mapped.",
-    lesson="A bound on what is written is not a bound on what is read. Run a kernel once with "
-    "every access checked.",
     workloads=cases("b c t", whole=(1, 1, 64, "four divides 64"), cut=(1, 1, 65)),
 )

@@ -7,18 +7,13 @@ from kernels.machines.optional import require
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.workload import Workload, cases
 
-_bug = functools.partial(bug, caught_by="interpret", needs="torch", backend=TORCH)
-_pad = functools.partial(_bug, operator="brick_pad")
+_bug = functools.partial(bug, backend=TORCH)
 
 
-@_pad(
-    title="The argument is changed",
-    says="the reference",
-    cause="pixels[..., 1] -= cols writes to the caller's table: the second call shifts it again.",
-    lesson="One call proves nothing about the next: call twice, and compare the arguments.",
+@_bug(
     workloads=(
         Workload("twice", {"h": 6, "w": 8, "c": 0}, options={"border": (5, 9), "shift_y": (2, 6)}),
-    ),
+    )
 )
 def changed_argument(tile, *, border, shift_y, repaired=False):
     """[h, w] → [h + 2 rows, w + 2 cols], shift_y = (step, h): what the second call gives."""
@@ -42,15 +37,11 @@ def changed_argument(tile, *, border, shift_y, repaired=False):
     return pad(table)
 
 
-@_pad(
-    title="Indices in float32",
-    says="integers are exact",
-    cause="A matrix-vector product gives the places, and float32 has no odd numbers above 2²⁴.",
-    lesson="Index with integers, or test a size beyond 16.8 million elements.",
+@_bug(
     workloads=(
         Workload("small", {"h": 3, "w": 50, "c": 0}, "uint8", options={"border": (0, 0)}),
         Workload("large", {"h": 1, "w": 2**24 + 63, "c": 0}, "uint8", options={"border": (0, 0)}),
-    ),
+    )
 )
 def float_index(tile, *, border, repaired=False):
     """[h, w] → [h + 2 rows, w + 2 cols], no shift."""
@@ -63,15 +54,11 @@ def float_index(tile, *, border, repaired=False):
     return torch.take(torch.as_tensor(tile), place.to(torch.int64))
 
 
-@_pad(
-    title="One channel of three",
-    says="shape is (11, 20)",
-    cause="The gather indexes the flat tile, where a pixel in colour is three numbers.",
-    lesson="Gather rows of channels; and let the contract name the shape of the result.",
+@_bug(
     workloads=(
         Workload("grey", {"h": 5, "w": 6, "c": 0}, "uint8", options={"border": (3, 7)}),
         Workload("colour", {"h": 5, "w": 6, "c": 3}, "uint8", options={"border": (3, 7)}),
-    ),
+    )
 )
 def one_channel(tile, *, border, repaired=False):
     """[h, w] or [h, w, C] → [h + 2 rows, w + 2 cols(, C)], no shift."""
@@ -87,16 +74,9 @@ def one_channel(tile, *, border, repaired=False):
 
 
 @_bug(
-    title="The FFT lets the future wrap around into the past",
-    operator="depthwise_conv",
-    says="allowed",
-    cause="A product of two transforms of length T is a convolution on a circle: step 0 sees the "
-    "last steps as its past.",
-    lesson="Transform with room for both, 2 T - 1 steps, and keep the first T. A causal operator "
-    "deserves a test that changes the last step and looks at the first.",
     workloads=cases(
         "b c t", one_step=(2, 3, 1, "a circle of one step is a line"), circle=(2, 3, 64)
-    ),
+    )
 )
 def circular_convolution(w, k, eps, *, repaired=False):
     """[C, T], [B, C, T] → [B, C, T]."""

@@ -1,7 +1,5 @@
 """Wrong kernels on vectors, in Pallas for a TPU: sums of two, and numbers in order."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
@@ -9,9 +7,6 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.gallery.bug import bug, family
 from kernels.proof.workload import cases
-
-_sum = functools.partial(bug, operator="add_vectors")
-_iota = functools.partial(bug, operator="iota", caught_by="compile")
 
 
 def in_blocks(x, y, *, interpret, fault, repaired=False):
@@ -32,40 +27,19 @@ def in_blocks(x, y, *, interpret, fault, repaired=False):
     )(x, y)
 
 
-_faulty = family(in_blocks, operator="add_vectors")
+_faulty = family(in_blocks)
 
 short_grid = _faulty(
-    "short_grid",
-    title="The grid is rounded down",
-    caught_by="interpret",
-    says="not finite",
-    cause="n // 1024 programs leave the last n % 1024 elements to nobody.",
-    lesson="Use pl.cdiv for grids, and test a length that the block does not divide.",
-    workloads=cases("n", even=(4096, "1024 divides it"), uneven=5000),
+    "short_grid", workloads=cases("n", even=(4096, "1024 divides it"), uneven=5000)
 )
 
 one_program_too_many = _faulty(
     "one_program_too_many",
-    title="The grid has one program too many",
-    caught_by="simulate",
-    says="Out-of-bounds block index",
-    cause="Where 1024 divides n, n // 1024 + 1 is one too many. The last program asks for a block "
-    "past the end; the interpreter gives it the last one, and the right sums are made twice.",
-    lesson="pl.cdiv(n, block) rounds up only when it must.",
     workloads=cases("n", uneven=(5000, "here the extra program is needed"), even=4096),
 )
 
 
-@_sum(
-    title="The last step reads past the end",
-    caught_by="simulate",
-    says="Out-of-bounds read",
-    cause="The interpreter moves a slice that sticks out back inside. It moves the read and the "
-    "write alike, so the result is right. The hardware moves neither: it stops, or it quietly uses "
-    "and overwrites what lies behind the buffer.",
-    lesson="Let BlockSpec cut the array, or mask. A slice computed by hand is checked by nobody.",
-    workloads=cases("n", uneven=3000),
-)
+@bug(workloads=cases("n", uneven=3000))
 def out_of_bounds_read(x, y, *, interpret, repaired=False):
     """[n], [n] → [n], all of it in one buffer, walked in steps of 1024."""
     n = x.size
@@ -86,15 +60,7 @@ def out_of_bounds_read(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@_sum(
-    title="Two cores write the same output block",
-    caught_by="simulate",
-    says="race",
-    cause="Every program writes its own part of one shared block. Each core has its own copy of "
-    "that block, and the copy that is written back last wins, garbage included.",
-    lesson='Along a "parallel" dimension, every program needs an output block of its own.',
-    workloads=cases("n", four_parts=4096),
-)
+@bug(workloads=cases("n", four_parts=4096))
 def race_on_output(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; n a multiple of 1024."""
 
@@ -115,14 +81,7 @@ def race_on_output(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@_sum(
-    title="The copy is used before it has arrived",
-    caught_by="simulate",
-    says="race",
-    cause="start() only begins a copy. Until wait() returns, the buffer holds what it held before.",
-    lesson="interpret=True copies at once. The simulator delivers only when waited for.",
-    workloads=cases("n", one_tile=1024),
-)
+@bug(workloads=cases("n", one_tile=1024))
 def unawaited_copy(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; y stays in HBM and is copied by hand."""
 
@@ -145,16 +104,7 @@ def unawaited_copy(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@_sum(
-    title="A slice starts in the middle of a tile",
-    caught_by="compile",
-    says="must be a multiple of 128",
-    cause="A load reaches whole tiles. The compiler has to prove where one begins, and 1000 i is "
-    "not always a multiple of 128.",
-    lesson="Step by multiples of a tile, or let BlockSpec do the stepping.",
-    workloads=cases("n", both_divide=128_000),
-    needs="libtpu",
-)
+@bug(workloads=cases("n", both_divide=128_000))
 def unaligned_slice(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; n a multiple of the step."""
     step = 1024 if repaired else 1000
@@ -174,13 +124,7 @@ def unaligned_slice(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@_iota(
-    title="The kernel uses an operation that the TPU lacks",
-    says="cumsum",
-    cause="The interpreters run every operation of JAX; Mosaic knows a part of them.",
-    lesson="A running sum, a sort or a gather has to be built from what there is. Lower early.",
-    workloads=cases("n", dtype="int32", one_register=1024),
-)
+@bug(workloads=cases("n", dtype="int32", one_register=1024))
 def missing_operation(n, *, interpret, repaired=False):
     """→ int32 [n]; n a multiple of 128, at once."""
 
@@ -199,15 +143,7 @@ def missing_operation(n, *, interpret, repaired=False):
     )().reshape(n)
 
 
-@_iota(
-    title="The kernel keeps its numbers in float16",
-    says="for this chip",
-    cause="A GPU's half precision is float16, a TPU's is bfloat16: Mosaic has no arithmetic in "
-    "float16 for this chip.",
-    lesson="A dtype belongs to a machine. Both interpreters have them all.",
-    workloads=cases("n", dtype="int32", one_register=1024),
-    needs="libtpu",
-)
+@bug(workloads=cases("n", dtype="int32", one_register=1024))
 def missing_dtype(n, *, interpret, repaired=False):
     """→ int32 [n]; n a multiple of 128, at most 2048, up to which float16 counts exactly."""
     dtype = jnp.float32 if repaired else jnp.float16
@@ -226,13 +162,7 @@ def missing_dtype(n, *, interpret, repaired=False):
     )().reshape(n)
 
 
-@_iota(
-    title="A scalar is stored to vector memory",
-    says="Cannot store scalars to VMEM",
-    cause="The program's number lives in the scalar unit; only vectors are stored to VMEM.",
-    lesson="Scalars go to SMEM. On a GPU, where there is no such split, the kernel is right.",
-    workloads=cases("n", dtype="int32", tiny=8),
-)
+@bug(workloads=cases("n", dtype="int32", tiny=8))
 def scalar_in_vmem(n, *, interpret, repaired=False):
     """→ int32 [n]."""
 
