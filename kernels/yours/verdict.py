@@ -1,7 +1,9 @@
 """What judging a kernel found: a verdict for each chip, in words and as a line of JSON."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from kernels.figures.table import Page, Paragraph, Table
@@ -16,55 +18,8 @@ AHEAD = {"kernel": ": it is ahead", "reference": ": XLA is ahead", "tie": ": a t
 FORM = 1  # of the JSON; it grows where a key goes or changes its meaning
 _GIB = 2**30
 
-_TEXT, _NUMBER = {"type": "string"}, {"type": ["number", "null"]}
-_RANGE = {"type": ["array", "null"], "items": {"type": "number"}, "minItems": 2, "maxItems": 2}
-_ON_CHIP = {
-    "chip": _TEXT | {"description": "such as v6e"},
-    "verdict": {"enum": list(VERDICTS)},
-    "rung": _TEXT | {"description": "that decided; of a right kernel, the last one that it passed"},
-    "why": _TEXT | {"description": "in a line, with what to do; empty of a right kernel"},
-    "where": _TEXT | {"description": "FILE.py:LINE, or the block and program; empty if unknown"},
-    "seconds": _RANGE | {"description": "estimated, at full size: at least and at most"},
-    "band": _TEXT | {"description": "how far such estimates were off"},
-    "bound": _TEXT | {"description": "what binds: compute, HBM, latency or link"},
-    "reference_seconds": _RANGE | {"description": "of XLA's program of the reference"},
-    "ratio": _RANGE | {"description": "reference over kernel, with the error of ratios"},
-    "ahead": {"enum": ["kernel", "reference", "tie", ""]},
-    "hbm_bytes": _NUMBER | {"description": "of the program at full size, all at once"},
-    "hbm_limit": {"type": "number"},
-}
-_GONE = {"name": _TEXT, "line": {"type": "integer"}, "instead": _TEXT}
-
-
-def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": dict(properties),
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-SCHEMA = {
-    "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "title": "python -m kernels judge --json: one line a kernel",
-    **_object(
-        {
-            "form": {"const": FORM},
-            "name": _TEXT,
-            "file": _TEXT,
-            "verdict": {"enum": list(VERDICTS)},
-            "chips": {"type": "array", "items": _object(_ON_CHIP)},
-            "sizes": {
-                "type": "object",
-                "description": "those that were shrunk for the interpreters, by whole blocks",
-            },
-            "gone": {"type": "array", "items": _object(_GONE)},
-            "notes": {"type": "array", "items": _TEXT},
-            "wall_seconds": {"type": "number", "description": "that judging it took"},
-        }
-    ),
-}
+# Of a line of JSON: a schema, as json-schema.org has it.
+SCHEMA = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
