@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,6 @@ import numpy as np
 from kernels.machines.checks import fail
 from kernels.machines.tpu.chips import CHIPS, Chip, here
 from kernels.machines.tpu.plan import LANES, MIB, RESERVE, ProductBlocks, TpuPlan, sublanes
-from kernels.matmul.tuned import TABLE
 
 
 class BlockSizes(ProductBlocks):
@@ -72,9 +73,9 @@ class BlockSizes(ProductBlocks):
     def default(cls, m: int, k: int, n: int, dtype: Any, chip: Chip | None = None) -> BlockSizes:
         """The block sizes for a product of this shape on a chip; None is the one at hand.
 
-        Those that the tuner found best for the nearest shape that it has records of
-        (kernels.matmul.tuned), made to fit: all of k where the record has all of k and VMEM holds
-        it, and rows and columns shared out evenly, so that the last block is not nearly empty.
+        Those that the tuner found best for the nearest shape in TUNED, made to fit: all of k where
+        the record has all of k and VMEM holds it, and rows and columns shared out evenly, so that
+        the last block is not nearly empty.
         """
         chip = chip or CHIPS[here()]
         rows = sublanes(np.dtype(dtype).itemsize)
@@ -90,10 +91,16 @@ class BlockSizes(ProductBlocks):
             block = replace(block, **{name: -(-size // 2)})
 
 
-TUNED = {
-    key: {shape: BlockSizes(*block) for shape, block in table.items()}
-    for key, table in TABLE.items()
-}
+# The tuner's best, by `python -m kernels tune matmul/pallas`: chip and dtype → shape → block sizes.
+# A test holds them against the records in results/tuned.csv.
+TUNED: dict[tuple[str, str], dict[tuple[int, int, int], BlockSizes]] = {}
+with Path(__file__).with_name("tuned.csv").open(encoding="utf-8", newline="") as _rows:
+    for _chip, _dtype, *_cells in itertools.islice(csv.reader(_rows), 1, None):
+        _m, _k, _n, *_block = map(int, _cells)
+        TUNED.setdefault((_chip, _dtype), {})[_m, _k, _n] = BlockSizes(*_block)
+# Nothing was tuned for a v5p, whose cores have a v5e's MXUs, nor for a v7x, which has a v6e's.
+for _dtype in ("bfloat16", "int8"):
+    TUNED["v5p", _dtype], TUNED["v7x", _dtype] = TUNED["v5e", _dtype], TUNED["v6e", _dtype]
 
 
 def plan(
