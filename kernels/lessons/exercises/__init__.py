@@ -1,12 +1,13 @@
 """Exercises: `check(name, answer)` says at once whether a reader's kernel is right, or why not.
 
-One file a chapter, each with its EXERCISES. An answer climbs the ladder that the book's own kernels
-climb, on the exercise's workloads.
+One file a chapter, each with its EXERCISES; what they say to the reader is in texts.csv. An answer
+climbs the ladder that the book's own kernels climb, on the exercise's workloads.
 """
 
 from __future__ import annotations
 
 import ast
+import csv
 import functools
 import html
 import importlib
@@ -15,7 +16,8 @@ import pkgutil
 import re
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from kernels.lessons.exercises.bars import Tried
@@ -86,10 +88,21 @@ def exercises() -> dict[str, Exercise]:
 
 @functools.cache
 def chapters() -> dict[str, tuple[Exercise, ...]]:
-    """The exercises of each chapter, by its name; a file here is named after its chapter."""
-    names = (m.name for m in pkgutil.iter_modules(__path__))
-    modules = {name: importlib.import_module(f"{__name__}.{name}") for name in names}
-    return {name: m.EXERCISES for name, m in modules.items() if hasattr(m, "EXERCISES")}
+    """The exercises of each chapter, by its name; a file here is named after its chapter. What they
+    say to the reader is in texts.csv: a {NAME} there is a constant of the chapter's file."""
+    with Path(__file__).with_name("texts.csv").open(encoding="utf-8", newline="") as rows:
+        texts = {row.pop("exercise"): row for row in csv.DictReader(rows)}
+    known = {}
+    for name in (m.name for m in pkgutil.iter_modules(__path__)):
+        module = importlib.import_module(f"{__name__}.{name}")
+        if hasattr(module, "EXERCISES"):
+            known[name] = tuple(
+                replace(
+                    e, **{k: text.format_map(vars(module)) for k, text in texts[e.name].items()}
+                )
+                for e in module.EXERCISES
+            )
+    return known
 
 
 def check(name: str, answer: Callable[..., Any]) -> Answer:

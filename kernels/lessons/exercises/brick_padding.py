@@ -63,9 +63,6 @@ def _divisions(tried):
 EXERCISES = (
     Exercise(
         "brick_unit",
-        "Write unit(tile, step), [h, w] → [rows, w]: the smallest piece of a wall that, laid below "
-        "itself again and again, is the wall. It begins with the tile, and each row of bricks "
-        "lies `step` pixels further right than the one below it.",
         _unit,
         _numbered,
         cases(
@@ -76,14 +73,9 @@ EXERCISES = (
             back=(3, 6, -4),
         ),
         backend=PYTHON,
-        hint="After how many rows of bricks is the shift a multiple of w?",
     ),
     Exercise(
         "brick_fast",
-        "Write the Taichi kernel rows_of_bricks(out, tile, rows, cols, step) of a wall of rows of "
-        "bricks: each row lies `step` pixels further right than the one below it, `rows` and "
-        f"`cols` are the border; with at most {MOST_DIVISIONS} divisions of whole numbers, % among "
-        "them, for each pixel of a wall of 64 × 80.",
         lambda tile, rows, cols, step: reference.brick_pad(
             tile, border=(rows, cols), shift_y=(step, tile.shape[0])
         ),
@@ -99,14 +91,9 @@ EXERCISES = (
             spec=".2g",
             workload=Workload("bar", {"h": 16, "w": 20, "rows": 24, "cols": 30, "step": 6}),
         ),
-        hint="All rows of pixels in one row of bricks begin at the same place in their rows of the "
-        "tile. What does the outermost loop have to run over?",
     ),
     Exercise(
         "brick_columns",
-        "Write the Taichi kernel columns(out, tile, rows, cols, climb) of a wall of columns of "
-        "bricks, as level 2 has it: each column lies `climb` pixels higher than the one to its "
-        "left, `rows` and `cols` are the border; it sees its arguments and ti, no more.",
         lambda tile, rows, cols, climb: reference.brick_pad(
             tile, border=(rows, cols), shift_x=(tile.shape[1], climb)
         ),
@@ -114,6 +101,5 @@ EXERCISES = (
         _walls("h w rows cols climb", down=(7, 3, 4, 11, -2)),
         call=_launch,
         backend=TAICHI,
-        hint="In the image's first row, which row of the tile is that? Rows count down, climb up.",
     ),
 )

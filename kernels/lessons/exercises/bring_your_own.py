@@ -56,23 +56,15 @@ def _shared(answer, x, *, interpret):
 EXERCISES = (
     Exercise(
         "own_sums",
-        "Write column_sums(x), a Pallas kernel in its wrapper without interpret=: [M, N] float32 "
-        "→ [1, N], M a multiple of 64 and N of 128, on a grid of which a dimension is parallel. "
-        f"kernels.prove passes it for a {CHIP}.",
         _sums,
         drawn("m n"),
         cases("m n", few=(128, 256), wide=(192, 640)),
         call=_shared,
         backend=PYTHON,
         magnitude=lambda x: _sums(np.abs(x)),
-        hint="Steps that add to one block have to run in order; those of other columns need not.",
     ),
     Exercise(
         "own_standardise",
-        "Write standardise(x), a Pallas kernel in its wrapper without interpret=: [M, N] float32 "
-        "→ each row less its mean, over the square root of its variance and 1e-5. kernels.prove "
-        f"passes it for a {CHIP}, and on 4096 × 1024 it is estimated at {MICROSECONDS:.0f} µs or "
-        "less.",
         _standardised,
         drawn("m n"),
         cases("m n", few=(512, 256), long=(64, 2048, "rows longer than there are of them")),
@@ -87,7 +79,5 @@ EXERCISES = (
             workload=Workload("bar", {"m": 4096, "n": 1024}),
         ),
         magnitude=_magnitude,
-        hint="The mean of squares less the square of the mean loses what both have in common. "
-        "Then let `tune` rank the blocks.",
     ),
 )

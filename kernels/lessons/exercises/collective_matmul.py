@@ -84,10 +84,6 @@ def _product(x, w):
 EXERCISES = (
     on_chips(
         "ring_weight_gradient",
-        "Write weight_gradient(x, dy), [rows, k] and [chips · rows, columns] → [k, columns], for "
-        'one of the chips along the axis "x": x has this chip\'s rows of a matrix, dy columns of '
-        "all rows; it returns the product of the whole matrix, transposed, and dy. Each chip sends "
-        "its rows and those of others to a neighbour, and multiplies what it has meanwhile.",
         _weight_gradient,
         drawn("chips rows k", "chips chips*rows columns"),
         cases("chips rows k columns", several=(4, 3, 2, 5), two=(2, 8, 4, 3)),
@@ -100,15 +96,9 @@ EXERCISES = (
             spec=",.4g",
             workload=PRODUCT,
         ),
-        hint="Which rows of dy meet the rows of x that came in this step? "
-        "lax.dynamic_slice_in_dim(dy, start, rows) takes them.",
     ),
     on_chips(
         "split_keys",
-        "Write split_keys(q, k, v), [queries, d], [tokens, d] and [tokens, d] → [queries, d], for "
-        'one of the chips along the axis "x": all have the same few queries, and each has keys and '
-        "values of its own. It returns the attention to the keys of all, scale d ** -0.5, on every "
-        "chip, and sends no keys.",
         _split_keys,
         _query_and_keys,
         cases(
@@ -125,29 +115,17 @@ EXERCISES = (
             bar=2 * SHARE * 4 * (WIDTH + 3),
             ours=2 * SHARE * 4 * (WIDTH + 2),
         ),
-        hint="Merge by sums: jax.lax.pmax gives all chips the largest maximum; what has each to "
-        "multiply its own sums by, before jax.lax.psum?",
     ),
     on_chips(
         "window_attention",
-        "Write window_attention(q, k, v), [tokens, d] each → [tokens, d], for one of the chips "
-        'along the axis "x", each with its part of a sequence: each query sees its own key and '
-        "those right before it, as many as there are tokens on a chip, scale d ** -0.5; a chip "
-        "sends k and v once.",
         _window,
         drawn("chips tokens d", "chips tokens d", "chips tokens d"),
         cases("chips tokens d", several=(4, 5, 8), one_token=(4, 1, 3), two=(2, 16, 4)),
         magnitude=lambda q, k, v: _window(q, k, abs(v)) + abs(v).max(),
         bar=sending("times the bytes of k, sent by a chip", WINDOW, 2 * 128 * WIDTH, 2, 2),
-        hint="Which chips have keys that chip 2 needs? And what does chip 0 receive, but not see?",
     ),
     Exercise(
         "ring_matmul_fast",
-        "Write kernel(x_ref, w_ref, o_ref, parts_ref, sent, arrived) for the rows of all chips "
-        "times this chip's w: x_ref [rows, k], w_ref [k, columns], o_ref [chips, rows, columns] "
-        "and parts_ref [2, chips, rows / 2, k] in VMEM, sent and arrived [2, chips - 1]; for four "
-        "chips, 256 × 256 and 256 × 2,304 in bfloat16 it is estimated at "
-        f"{FAST_CYCLES:,} cycles or fewer on a v5e.",
         _product,
         drawn("chips rows k", "chips k columns"),
         cases("chips rows k columns", four=(4, 32, 128, 128, BF16), three=(3, 64, 128, 256, BF16)),
@@ -156,7 +134,5 @@ EXERCISES = (
         backend=IN_LESSONS_MESH,
         magnitude=lambda x, w: _product(abs(x), abs(w)),
         bar=bars.cycles(FAST_CYCLES, 26_988, ON_FOUR),
-        hint="Half of the rows go right, the other half left. Start both hops of a step, multiply "
-        "both halves, then wait for both.",
     ),
 )

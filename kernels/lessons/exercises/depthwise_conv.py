@@ -96,7 +96,7 @@ def _centred(w, k, eps):
 JUDGED = ((_causal, True), *((f, False) for f in (_circular, _one_ahead, _first_only, _centred)))
 
 
-def _about(name, task, functions, hint):
+def _about(name, functions):
     """An exercise that asks an answer about each of these functions, and knows what is right."""
 
     def call(answer, number, *, interpret):
@@ -111,15 +111,12 @@ def _about(name, task, functions, hint):
 
     problems = tuple(Workload(f.__name__[1:], {"number": i}) for i, (f, _) in enumerate(functions))
     formula = lambda number: functions[number][1]
-    return Exercise(name, task, formula, numbers, problems, call=call, backend=PYTHON, hint=hint)
+    return Exercise(name, formula, numbers, problems, call=call, backend=PYTHON)
 
 
 EXERCISES = (
     Exercise(
         "conv_fast",
-        "Write the Taichi kernel conv(out, w, k), [B, C, T], [C, T], [B, C, T], for the chapter's "
-        f"sums with an eps of 0, that loads at most {MOST_LOADS} elements of w and k for each "
-        "product, for B = 4, C = 2 and T = 64.",
         lambda w, k: reference.depthwise_conv(w, k),
         drawn("c t", "b c t"),
         cases("b c t", small=(4, 3, 40), one=(1, 1, 1), ragged=(5, 2, 33, "no tile divides it")),
@@ -134,14 +131,9 @@ EXERCISES = (
             workload=Workload("bar", {"b": 4, "c": 2, "t": 64}),
         ),
         magnitude=lambda w, k: reference.depthwise_conv(abs(w), abs(k)),
-        hint="A tile of n steps and m rows takes n weights and m elements of k for n m products; "
-        "but of the n weights, n - 1 were there at the step before.",
     ),
     Exercise(
         "conv_decay",
-        "Write the Taichi kernel decay(out, a, k), [B, C, T], [C], [B, C, T], for the weights "
-        "w[c, (T-1) - d] = a[c]^d and an eps of 0, in T steps a row; it sees its arguments and "
-        "ti, no more.",
         _decayed,
         _decaying,
         cases(
@@ -154,27 +146,15 @@ EXERCISES = (
         call=_launch,
         backend=TAICHI,
         magnitude=lambda a, k: _decayed(a, abs(k)),
-        hint="out[t] = a out[t-1] + k[t]: only rows may run at the same time.",
     ),
     Exercise(
         "conv_gradient",
-        "Write the Taichi kernel pull(of_k, of_a, a, out, g) for the gradients of the exercise "
-        "before, in T steps a row: g [B, C, T] came back to its result, out [B, C, T]; of_k "
-        "[B, C, T] and of_a [C] are the gradients of k and of a [C].",
         _pull,
         _decaying_pull,
         cases("b c t", small=(3, 2, 20), one=(1, 1, 1), long=(2, 3, 65)),
         call=_launch_pull,
         backend=TAICHI,
         magnitude=lambda a, k, g: _pull(a, abs(k), abs(g)),
-        hint="k[u] reaches out[u], and through it all later steps: of_k[u] = g[u] + a of_k[u+1]. "
-        "And a multiplies out[t-1] at step t. The result is told as one row: of_k, then of_a.",
     ),
-    _about(
-        "conv_causal",
-        "Write is_causal(function): whether function(w, k, eps), float32 [C, T], [B, C, T] and a "
-        "number → [B, C, T], lets no step see a later one; it is called as often as you like.",
-        JUDGED,
-        "Change a step of k, and look at the steps before it. Which step, and how much?",
-    ),
+    _about("conv_causal", JUDGED),
 )

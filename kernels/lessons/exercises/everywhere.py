@@ -69,10 +69,6 @@ def _product_flops(function, *arguments):
 EXERCISES = (
     Exercise(
         "distances",
-        "Write distances(x, y), float32 [n, d] and [m, d] → [n, m]: the squared distance of each "
-        "point of x to each of y. Write it in plain JAX, so that 2,048 by 2,048 points of 128 "
-        "numbers are estimated at 150,000 cycles or fewer on a v5e, and let no product round its "
-        "factors to bfloat16.",
         _distances,
         drawn("n d", "m d"),
         cases("n m d", square=(256, 256, 128), ragged=(5, 123, 3)),
@@ -83,35 +79,23 @@ EXERCISES = (
         bar=bars.cycles(
             150_000, 83_658, workload=Workload("large", {"n": 2048, "m": 2048, "d": 128})
         ),
-        hint="(x - y)² = x² - 2xy + y². Which of the three terms depends on both i and j?",
     ),
     Exercise(
         "ahead",
-        "Write ahead(ours, theirs, band): 1 where our kernel surely takes less time than theirs, "
-        "-1 where it surely takes more, 0 where nobody can tell. The times are arrays of one shape "
-        "[n]. The band is [2, n]: the least and the greatest relative error of such estimated "
-        "ratios, theirs / ours, (estimated - measured) / measured.",
         _ahead,
         _estimates,
         cases("n", dtype="float64", estimated=200, measured=(200, "bands of zero, and ties")),
         backend=PYTHON,
-        hint="A ratio that is estimated 25 % too high stands for ratio / 1.25. Surely less: even "
-        "the least ratio is above 1.",
     ),
     Exercise(
         "giou_on_a_gpu",
-        "Write giou(preds, targets, *, interpret) → [B, N] for a GPU: one pl.pallas_call "
-        "with compiler_params=pltriton.CompilerParams(), that loads [B, N, 4] where it lies.",
         giou,
         OPERATORS["giou"].workloads.make,
         (*(OPERATORS["giou"].workloads[name] for name in ("one", "ragged", "degenerate")),),
         backend=PALLAS_GPU,
-        hint="Coordinate c of pair i is element 4 i + c of the flat array; blocks are powers of 2.",
     ),
     Exercise(
         "product_flops",
-        "Write product_flops(function, *arguments): the operations of all matrix products in a JAX "
-        "function's trace, two for a multiply-add, with those in a jit and in each turn of a scan.",
         _product_flops,
         _program,
         cases(
@@ -122,7 +106,5 @@ EXERCISES = (
             loop=(5, "a scan of five turns"),
         ),
         backend=PYTHON,
-        hint="A dot_general has dimension_numbers among its params: what it sums over, and its "
-        "batch. An equation's params may hold a jaxpr of its own, and a scan's its length.",
     ),
 )

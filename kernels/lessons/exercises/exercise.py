@@ -26,8 +26,7 @@ class Exercise:
     """A kernel or a function for the reader to write: a kernels.proof.contract.Contract.
 
     Args:
-        name: by which it is checked.
-        task: a sentence.
+        name: by which it is checked, and its row in texts.csv found.
         reference: what the result is, in float64 NumPy, of the same arguments; it is the oracle.
         make: make(workload, rng) gives the positional arguments.
         problems: the workloads it is proven on.
@@ -36,17 +35,16 @@ class Exercise:
         rungs: those that it has to climb; none for all that its backend proves on the CPU.
         backend: what it is to be written in.
         magnitude: for a sum, the sum of its terms' absolute values, as in a reference.
-        hint: shown with each failure.
         judge: judge(programs) asks more of the program of the first workload, as ladder.programs
             gives it; returns a note, or raises ladder.Refused.
         bar: how fast the answer has to be; it is measured when all else is right.
         differentiable: the arguments whose gradients are proven too; JAX then has to be able to
             trace the reference.
         outputs, static, rounding, gradient_magnitude: as Contract has them.
+        task, hint: a sentence, and what is shown with each failure: see `chapters`.
     """
 
     name: str
-    task: str
     reference: Callable[..., Any]
     make: Make
     problems: tuple[Workload, ...]
@@ -54,7 +52,6 @@ class Exercise:
     rungs: tuple[str, ...] = ()
     backend: Backend = IN_LESSONS
     magnitude: Callable[..., Any] | None = None
-    hint: str = ""
     judge: Callable[[list[Any]], str] | None = None
     bar: Bar | None = None
     differentiable: tuple[str, ...] = ()
@@ -64,6 +61,8 @@ class Exercise:
     static: tuple[str, ...] = ()
     rounding: Callable[..., Any] | None = None
     gradient_magnitude: Callable[..., Any] | None = None
+    task: str = ""
+    hint: str = ""
     terms: ClassVar[int] = 1  # of its sums nobody says more than their magnitude
     budget: ClassVar[float] = 1.0
     rounds_sums: ClassVar[str] = ""

@@ -100,11 +100,6 @@ def _gated_magnitude(x, gate, up, sizes):
 EXERCISES = (
     Exercise(
         "expert_walk",
-        "Write walk(sizes, m, bm): groups and tiles, int32 [visits], and how many visits count, "
-        "for m rows in tiles of bm, group by group. An empty group gets one visit, of the tile in "
-        "which it would begin, or of the last tile if that one is not there. Rows beyond all "
-        "groups get none. It runs under jax.jit, where m and bm are known and sizes are not; what "
-        "stands behind the visits that count is not looked at.",
         _walk,
         _groups,
         cases(
@@ -117,15 +112,9 @@ EXERCISES = (
         ),
         call=_visits,
         backend=PYTHON,
-        hint="Each empty group adds a visit: how long may the list be? Which tile does the last "
-        "group begin in, if it is empty?",
     ),
     Exercise(
         "expert_gradient",
-        "Write kernel(groups_ref, tiles_ref, starts_ref, x_ref, dz_ref, dw_ref) for dw = xᵀ dz of "
-        "each group: a program is a visit, with 128 rows of x [128, k] and dz [128, n], and with "
-        "its group's dw [k, n], float32. Visits of one group follow each other; an empty group has "
-        "one visit, and zeros for its gradient. Rows of no group may be NaN.",
         _by_group,
         _rows,
         cases(
@@ -137,15 +126,9 @@ EXERCISES = (
         call=_transposed,
         rungs=("interpret",),
         magnitude=lambda x, dz, sizes: _by_group(abs(x), abs(dz), sizes),
-        hint="Which rows of the tile are the group's? 0 times NaN is NaN, so both factors need "
-        "the mask. When does a group's sum begin?",
     ),
     Exercise(
         "expert_gate",
-        "Write gated(x, gate, up, sizes, *, interpret), [m, k], [g, k, n] twice, int32 [g] → "
-        "[m, n]: silu(x gate) · (x up) of each row's group, in x's dtype; every row is in a group. "
-        f"4,096 rows in 32 groups, k = n = 512, in bfloat16, may take {GATED_CYCLES:,} cycles on a "
-        "v5e, as estimated.",
         _gated,
         _gated_arguments,
         cases("m k n g", edges=(300, 128, 128, 5), drawn=(256, 128, 256, 3))
@@ -157,7 +140,5 @@ EXERCISES = (
             102_583,
             workload=Workload("bar", {"m": 4096, "k": 512, "n": 512, "g": 32}, "bfloat16"),
         ),
-        hint="Both products need the same rows of x. How many rows are multiplied for nothing in "
-        "a tile that several groups share?",
     ),
 )

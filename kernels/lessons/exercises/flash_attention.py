@@ -116,9 +116,6 @@ AT = Workload("bar", {"h": 2, "n": 1024, "d": 128}, "bfloat16")
 EXERCISES = (
     Exercise(
         "flash_window",
-        "Write kernel(q_ref, k_ref, v_ref, o_ref, *, bk, w): a program has 128 queries of a head, "
-        "[1, 128, d], and all of its keys and values, [1, n, d]; query i sees the keys i - w + 1 "
-        "to i. Blocks that no query of the program sees are not visited: there may be NaN in them.",
         lambda q, k, v, w: _by_blocks(_probabilities(q, k, w)[0], v, w),
         _tokens,
         cases(
@@ -128,16 +125,9 @@ EXERCISES = (
         ),
         call=_attend,
         magnitude=_window_magnitude,
-        hint="exp(-inf - -inf) is NaN: a row that sees nothing yet needs a finite score. "
-        "And 0 times NaN is NaN: where does the loop begin?",
     ),
     Exercise(
         "flash_backward",
-        "Write kernel(q_ref, k_ref, v_ref, do_ref, lse_ref, delta_ref, dq_ref, *, bk) for the "
-        "gradient of q under a causal mask: a program has 128 queries of a head, [1, 128, d], "
-        "their log-sum-exps and their sums of do · o, [1, 128, 1], and all keys and values, "
-        "[1, n, d]; it goes through them in blocks of bk = 128, and never holds more than "
-        "128 × 128 scores.",
         _dq,
         _pulled,
         cases(
@@ -149,14 +139,9 @@ EXERCISES = (
         call=_backward,
         judge=judges.products(BLOCK * BLOCK),
         magnitude=_dq_magnitude,
-        hint="p = exp(s - lse) needs no maximum any more, and is 0 where the key is hidden: "
-        "so is ds. Where does the loop over the keys end?",
     ),
     Exercise(
         "flash_fast",
-        "Write kernel(q_ref, k_ref, v_ref, o_ref), [256, d], [n, d] twice and [256, d], for the "
-        "attention of 256 queries to all keys of a head; for 2 heads of 1,024 tokens and d = 128 "
-        f"in bfloat16 it is estimated at {KERNEL_CYCLES:,} cycles or fewer on a v5e.",
         reference.attention,
         drawn("h n d", "h n d", "h n d"),
         cases("h n d", float32=(1, 512, 128))
@@ -165,14 +150,9 @@ EXERCISES = (
         rungs=("interpret",),
         bar=bars.cycles(KERNEL_CYCLES, (("0.0.42.1", 17_004), ("0.0.50.1", 17_218)), workload=AT),
         magnitude=reference.attention_magnitude,
-        hint="Each block of keys costs a rescaling and a wait for its maximum. How many keys can "
-        "a block have before VMEM is full?",
     ),
     Exercise(
         "flash_rival",
-        "Write attend(q, k, v), [h, n, d] each → [h, n, d], in plain JAX without a kernel, that is "
-        f"estimated at {RIVAL_CYCLES:,} cycles or fewer on a v5e for 2 heads of 1,024 tokens and "
-        "d = 128 in bfloat16: near what our kernel takes.",
         reference.attention,
         drawn("h n d", "h n d", "h n d"),
         cases("h n d", float32=(2, 96, 64))
@@ -180,7 +160,5 @@ EXERCISES = (
         backend=XLA,
         bar=bars.cycles(RIVAL_CYCLES, (("0.0.42.1", 16_190), ("0.0.50.1", 16_205)), workload=AT),
         magnitude=reference.attention_magnitude,
-        hint="What passes between XLA's operations costs most: n × n numbers, of how many bytes "
-        "each? And n × d results are divided faster than n × n probabilities.",
     ),
 )

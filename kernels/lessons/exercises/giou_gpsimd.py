@@ -51,21 +51,15 @@ _gpsimd = functools.partial(Exercise, backend=GPSIMD)
 EXERCISES = (
     _gpsimd(
         "giou_loss",
-        "Write giou_loss(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
-        "preds, const torch::Tensor& targets): the loss 1 - GIOU, parts dealt to cores in turn.",
         lambda preds, targets: 1 - reference.giou(preds, targets),
         workloads.giou.make,
         _shares(131, 101, "no part divides it")
         + cases("b n", values="degenerate", degenerate=(33, 128)),
         call=_kernel,
         magnitude=lambda preds, targets: 1 + reference.giou_magnitude(preds, targets),
-        hint="Core c takes the parts c, c + cores, c + 2 cores, …; score() and Tcm are there.",
     ),
     _gpsimd(
         "giou_smoothed",
-        "Write smoothed(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
-        "preds, const torch::Tensor& targets): each score averaged with that of the pair before "
-        "it, all pairs in one row; the first keeps its own.",
         _smoothed,
         workloads.giou.make,
         cases(
@@ -76,13 +70,9 @@ EXERCISES = (
         ),
         call=_kernel,
         magnitude=functools.partial(_smoothed, giou=reference.giou_magnitude),
-        hint="A core must not read what another writes. Its inputs everybody may read.",
     ),
     _gpsimd(
         "gpsimd_in_place",
-        "Write in_place(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
-        "preds, const torch::Tensor& targets): GIOU, for which a core that has 4,096 pairs makes "
-        f"at most {COPIES} copies to TCM and from it; giou.cpp makes 30.",
         reference.giou,
         workloads.giou.make,
         _shares(131, 101, "no part divides it"),
@@ -95,14 +85,9 @@ EXERCISES = (
             workload=Workload("bar", {"b": 128, "n": 256}),
         ),
         magnitude=reference.giou_magnitude,
-        hint="A pair takes 36 bytes of TCM. Where could its score lie, so that 32 are enough?",
     ),
     _gpsimd(
         "gpsimd_anchor",
-        "Write anchored(), which returns the C++ of torch::Tensor giou(const torch::Tensor& "
-        "preds, const torch::Tensor& targets): the scores of each sample's predicted boxes against "
-        "the first true box of that sample; for 16 samples of 1,000 boxes the cores together copy "
-        f"at most {ANCHOR_BYTES:,} bytes to TCM.",
         _anchored,
         workloads.giou.make,
         _shares(13, 101, "shares end inside of a sample"),
@@ -115,6 +100,5 @@ EXERCISES = (
             workload=Workload("bar", {"b": 16, "n": 1000}),
         ),
         magnitude=functools.partial(_anchored, giou=reference.giou_magnitude),
-        hint="Which of the true boxes does a core need, and how often?",
     ),
 )

@@ -63,20 +63,15 @@ _nki = functools.partial(Exercise, backend=NKI, call=judges.on_neuron())
 EXERCISES = (
     _nki(
         "nki_shorter",
-        "Write kernel(preds, targets), [B, N, 4] twice in HBM → [B, N], B at most 128 and N at "
-        "most 512: the chapter's GIOU with one instruction less on the Vector engine.",
         reference.giou,
         workloads.giou.make,
         cases("b n", tile=(128, 64), part=(5, 101, "not all partitions"))
         + cases("b n", values="degenerate", degenerate=(33, 64)),
         call=judges.on_neuron(_no_shorter),
         magnitude=reference.giou_magnitude,
-        hint="-(c - u) / c is u / c - 1: scalar_tensor_tensor subtracts 1 and adds a tile.",
     ),
     _nki(
         "nki_sum",
-        "Write kernel(x), [T, B, N] in HBM → [B, N]: the sum over T, for any B, with an "
-        "accumulator in SBUF; N is at most 512.",
         lambda x: x.sum(0),
         drawn("t b n"),
         cases(
@@ -87,25 +82,18 @@ EXERCISES = (
         )
         + cases("t b n", values="wide", wide=(4, 7, 64)),
         magnitude=lambda x: abs(x).sum(0),
-        hint="A tile has at most 128 partitions, and nl.ndarray sets nothing.",
     ),
     _nki(
         "nki_carried",
-        "Write kernel(x), [B, N] in HBM → 4 x + 1, by two turns of nl.affine_range(2) that are "
-        "right in the order written and wrong in the other; B is at most 128.",
         lambda x: 4 * x + 1,
         drawn("b n"),
         cases("b n", small=(2, 8), tile=(128, 32)),
         call=_carried,
         rungs=("interpret",),
         magnitude=lambda x: 4 * abs(x) + 1,
-        hint="Doubling and adding do not commute. nisa.tensor_scalar does either with a number.",
     ),
     _nki(
         "nki_fast",
-        "Write kernel(preds, targets), [B, N, 4] twice in HBM → [B, N], B at most 128 and N at "
-        f"most 512: GIOU, estimated at {GIOU_MICROSECONDS} µs or less on an Inf2 for a tile of 128 "
-        "samples of 256 boxes.",
         reference.giou,
         workloads.giou.make,
         cases("b n", tile=(128, 64)) + cases("b n", values="degenerate", degenerate=(33, 64)),
@@ -113,16 +101,12 @@ EXERCISES = (
             GIOU_MICROSECONDS, 19.9, workload=Workload("bar", {"b": 128, "n": 256})
         ),
         magnitude=reference.giou_magnitude,
-        hint="The Vector engine binds, and the Scalar engine is idle: what could it take?",
     ),
     _nki(
         "nki_once",
-        "Write kernel(boxes), [B, N, 4] in HBM → [B, N]: the area of each box as a share of the "
-        "largest area of its sample, for any B and N at most 1024; each box crosses from HBM once.",
         _shares,
         _drawn,
         cases("b n", tile=(128, 256), ragged=(131, 33, "three samples beyond a tile"), one=(1, 1)),
         call=judges.on_neuron(_more_than_once),
-        hint="Areas stay in SBUF until the largest is known. nisa.tensor_reduce finds it.",
     ),
 )

@@ -95,44 +95,30 @@ def _pull(preds, targets):
 EXERCISES = (
     Exercise(
         "giou_points",
-        "Write apart(preds, targets, *, interpret), [B, n, 2] twice → [B, n], for n a multiple of "
-        "128: the squared distance of two points, in a kernel that reads them where they lie, so "
-        "that XLA moves nothing before it. A block may be a whole array.",
         _apart,
         drawn("b n 2", "b n 2"),
         cases("b n", two=(16, 256), one=(8, 128, "a single part of 128 points"), long=(8, 512)),
         judge=judges.both(judges.kernels(1), judges.no_relayout),
         magnitude=lambda preds, targets: ((abs(preds) + abs(targets)) ** 2).sum(-1),
-        hint="In memory it is [B, n / 128, 2, 128]: of each 128 points the abscissas, then the "
-        "ordinates. How many rows of 128 has a sample?",
     ),
     Exercise(
         "giou_iou",
-        "Write kernel(p_ref, t_ref, o_ref) for blocks of planes [4, 8, 128] and scores [8, 128]: "
-        "the plain intersection over union I / U, where U counts as at least 1e-5.",
         _iou,
         _planes,
         cases("b n", ragged=(5, 130, "no block divides it"))
         + cases("b n", values="degenerate", degenerate=(16, 128, "U may be 0")),
         call=_by_planes,
         magnitude=_iou_magnitude,
-        hint="A side of the intersection is at least 0, and each side by itself.",
     ),
     Exercise(
         "giou_pull",
-        "Write pull(preds, targets), [B, N, 4] twice → [B, N]: the derivative of GIOU by the left "
-        "edge of a predicted box that lies inside the true one; in closed form, without jax.grad.",
         _pull,
         _nested,
         cases("b n", tiny=(1, 4), many=(7, 64)),
         backend=PYTHON,
-        hint="The enclosing box is the true one, and so is the union: only I moves.",
     ),
     Exercise(
         "giou_total",
-        "Write kernel(p_ref, t_ref, o_ref) for the sum of 1 - GIOU over all pairs, in [1, 1] in "
-        "SMEM, on planes [4, 64, 128]: the grid goes through them one after another. Areas below "
-        "1e-5 count as 1e-5.",
         lambda preds, targets: (1 - _of_planes(reference.giou)(preds, targets)).sum().reshape(1, 1),
         _planes,
         cases("b n", three=(192, 128), one=(64, 128, "the first program is the last")),
@@ -141,13 +127,9 @@ EXERCISES = (
         magnitude=lambda preds, targets: (
             (1 + _of_planes(reference.giou_magnitude)(preds, targets)).sum().reshape(1, 1)
         ),
-        hint="o_ref holds nothing before program 0, and stays where it is between programs.",
     ),
     Exercise(
         "giou_fast",
-        "Write kernel(p_ref, t_ref, o_ref) for GIOU on planes [4, 64, 128] and scores [64, 128], "
-        f"which takes at most {SCORE_BUNDLES} bundles a step on a v5e. Areas below 1e-5 count as "
-        "1e-5, as in the chapter.",
         _of_planes(reference.giou),
         _planes,
         cases("b n", ragged=(70, 128, "no block divides it"))
@@ -158,6 +140,5 @@ EXERCISES = (
             "scores", SCORE_BUNDLES, SCORE_OURS, workload=Workload("bar", {"b": 256, "n": 128})
         ),
         magnitude=_of_planes(reference.giou_magnitude),
-        hint="I / U - (C - U) / C has two divisions. How few can it have?",
     ),
 )

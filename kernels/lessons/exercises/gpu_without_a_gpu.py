@@ -14,6 +14,7 @@ from kernels.proof.workload import cases
 REGISTERS = 128  # of a thread of the fast product: two blocks of 256 threads then fit into an SM
 BLOCKS = 2
 SIDE = BANKS = 32  # of a tile in shared memory; banks that it has, of four bytes
+LAST = SIDE * SIDE - 1  # of its numbers, counted from 0
 THREADS = 64  # of a block that sums
 
 
@@ -55,8 +56,6 @@ for (float sum : out) printf("%.9g ", sum);
 EXERCISES = (
     Exercise(
         "gpu_blocks",
-        "Write blocks(threads, registers, shared_bytes): how many blocks of a kernel an SM of an "
-        "H100 keeps at once; registers are those of a thread, the rest is of a block.",
         _blocks,
         numbers,
         cases(
@@ -69,50 +68,34 @@ EXERCISES = (
             rounded=(96, 65, 5000, "65 is given as 72"),
         ),
         backend=PYTHON,
-        hint="Four limits. A warp is given its registers 256 at a time, each of four schedulers "
-        "has 16,384; a block is given shared memory 128 bytes at a time, and 1,024 more.",
     ),
     Exercise(
         "bank_places",
-        f"Write place(row, column): where in shared memory the numbers of a tile of {SIDE} × "
-        f"{SIDE} lie, in places 0 to {SIDE * SIDE - 1:,}, so that a warp meets all {SIDE} banks "
-        "when it reads a row, and when it reads a column.",
         lambda side: np.full(2, side),
         numbers,
         cases("side", dtype="int64", tile=SIDE),
         call=_banks,
         backend=PYTHON,
-        hint="Place p lies in bank p % 32. A row may be stored in another order, each in its own.",
     ),
     Exercise(
         "gpu_halves",
-        "Write block_sums(), which returns the CUDA C++ of __global__ void sums(float* out, const "
-        f"float* in): out[b] is the sum of the {THREADS} numbers of block b, which has {THREADS} "
-        "threads. ThreadSanitizer has nothing to say of it.",
         lambda x: x.sum(1),
         drawn("blocks numbers"),
         cases("blocks numbers", two=(2, THREADS), three=(3, THREADS)),
         call=_on_threads,
         backend=PYTHON,
         magnitude=lambda x: np.abs(x).sum(1),
-        hint="In each round of the loop some threads read what others wrote in the round before.",
     ),
     Exercise(
         "gpu_row_sums",
-        "Write row_sums(x, *, interpret) for a GPU: [M, N] float32 → [M], a program for each row, "
-        "in Pallas for Triton; N may be any number up to 1024.",
         lambda x: x.sum(1),
         drawn("m n"),
         cases("m n", ragged=(3, 1000), one=(1, 1), whole=(2, 1024)),
         backend=PALLAS_GPU,
         magnitude=lambda x: np.abs(x).sum(1),
-        hint="Load 1024 numbers with a mask, and 0 where it is false.",
     ),
     Exercise(
         "gpu_product",
-        "Write product(x, y, *, interpret) for a GPU: [M, K], [K, N] bfloat16 → [M, N] float32, "
-        "sizes multiples of 256, whose kernel spills nothing on an H100, has at most "
-        f"{REGISTERS} registers a thread, at least {BLOCKS} blocks an SM, and uses HGMMA.",
         lambda x, y: x @ y,
         drawn("m k", "k n"),
         cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
@@ -120,6 +103,5 @@ EXERCISES = (
         backend=PALLAS_GPU,
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),
         judge=judges.on_gpu(registers=REGISTERS, blocks=BLOCKS, uses="HGMMA"),
-        hint="A tile of 128 × 128 float32 is 16,384 numbers: how many threads share them?",
     ),
 )

@@ -40,16 +40,13 @@ def _negative(workload, rng):
 EXERCISES = (
     Exercise(
         "squares_backwards",
-        "Write kernel(o_ref) for a grid of n programs: program p writes i² to element i = n-1-p.",
         lambda n: np.arange(n, dtype=np.int32) ** 2,
         numbers,
         cases("n", dtype="int32", tiny=4, one=1, prime=37),
         call=_table,
-        hint="pl.num_programs(0) is n.",
     ),
     Exercise(
         "table",
-        "Write kernel(o_ref) for a grid of m × n programs: program (i, j) writes i j to o[i, j].",
         lambda m, n: np.outer(np.arange(m, dtype=np.int32), np.arange(n, dtype=np.int32)),
         numbers,
         cases("m n", dtype="int32", square=(3, 3), oblong=(2, 7, "i and j taken for each other")),
@@ -57,35 +54,26 @@ EXERCISES = (
     ),
     Exercise(
         "running_maximum",
-        "Write kernel(x_ref, o_ref, highest_ref): program b has a block [8, 128] of x and writes "
-        "the largest number of the blocks 0 to b; highest_ref keeps a number between programs.",
         lambda x: np.maximum.accumulate(x.reshape(-1, 8 * 128).max(1)),
         _negative,
         cases("blocks", eight=8, negative=(3, "zero is larger than all of two blocks")),
         call=_running_maximum,
-        hint="What should highest_ref hold before the first block? What is below every number?",
     ),
     Exercise(
         "block_sums",
-        "Write kernel(x_ref, o_ref) for the sum of the blocks of 8 rows of x, [8 b, 128] → "
-        "[8, 128]: every program has a block of x, and all have the same block of o.",
         lambda x: x.reshape(-1, 8, 128).sum(0),
         _negative,
         cases("blocks", eight=8, one=(1, "the first program is the last")),
         call=_block_sums,
         magnitude=lambda x: abs(x).reshape(-1, 8, 128).sum(0),
-        hint="o_ref holds nothing before the first program; after that it keeps what it had.",
     ),
     Exercise(
         "diagonal",
-        "Write diagonal(x, *, interpret) for the blocks on the diagonal of a matrix, [128 b, 128 b]"
-        " → [128 b, 128], of which no other block is fetched.",
         lambda x: np.concatenate([x[i : i + 128, i : i + 128] for i in range(0, len(x), 128)]),
         lambda workload, rng: (
             values("normal", (128 * workload.sizes["blocks"],) * 2, "float32", rng),
         ),
         cases("blocks", three=3, one=1),
         judge=judges.both(judges.only_kernel, judges.fetches(x=3)),
-        hint="A program's number may stand twice in what an index map returns.",
     ),
 )

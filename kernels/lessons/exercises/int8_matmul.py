@@ -68,9 +68,6 @@ def _on_arrival(x, y, c, size=lambda x: x):
 EXERCISES = (
     Exercise(
         "int4_weights",
-        "Write kernel(x_ref, y_ref, z_ref) for z = x y in one block: x is bfloat16 [m, k], y_ref "
-        "int8 [k/2, n] holds weights from -8 to 7, row i of y in the low four bits of row i and "
-        "row i + k/2 in the high four; z is float32.",
         lambda x, packed: x @ _unpacked(packed),
         _packed,
         cases("m k n", tile=(32, 256, 128), long=(32, 1024, 128)),
@@ -78,25 +75,18 @@ EXERCISES = (
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
         magnitude=lambda x, packed: abs(x) @ abs(_unpacked(packed)),
-        hint="In int32, shifting left by 28 and back by 28 keeps four bits with their sign.",
     ),
     Exercise(
         "smooth",
-        "Write smooth(x, y) for SmoothQuant: the scale s_k of each of the channels, [k], by which "
-        "x is divided and y multiplied, so that both have the same largest magnitude in it.",
         lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
         _spiky,
         cases("m k n outliers", few=(8, 16, 4, 2), wide=(32, 256, 64, 6)),
         call=lambda answer, x, y, outliers, *, interpret: compared(answer(x, y)),
         backend=PYTHON,
         magnitude=lambda x, y, outliers: np.sqrt(np.abs(x).max(0) / np.abs(y).max(1)),
-        hint="A channel is a column of x and a row of y.",
     ),
     Exercise(
         "scaled",
-        "Write kernel(x_ref, y_ref, a_ref, r_ref, c_ref, z_ref) for z = ((x - a) y) r c, in one "
-        "block: x and y are int8, a int32 [m, 1] holds the zero points of the rows of x, r [m, 1] "
-        "and c [1, n] are scales, z is float32.",
         lambda x, y, a, r, c: ((np.int64(x) - a) @ np.int64(y)) * r * c,
         _shifted,
         cases("m k n", tile=(32, 128, 128), long=(32, 1024, 128, "sums beyond int16")),
@@ -104,16 +94,9 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.int8_products),
         magnitude=lambda x, y, a, r, c: (abs(np.int64(x) - a) @ abs(np.int64(y))) * abs(r * c),
-        hint="x - a does not fit into int8. But (x - a) y is x y less a times the sum of each "
-        "column of y, and a product with a row of ones in int8 adds up columns.",
     ),
     Exercise(
         "fast_int8",
-        "Write layer(x, y, c, *, interpret), x bfloat16 [m, k], y int8 [k, n], c float32 [1, n] → "
-        "bfloat16 [m, n]: quantize each row of x as it arrives (its largest magnitude over 127 is "
-        "the scale, 1 for a row of zeros), multiply in int8, and scale back by the row's scale and "
-        "by c. Sizes are multiples of 128; for m = k = n = 1024 everything together is estimated "
-        f"at {INT8_CYCLES:,} cycles or fewer on a v5e.",
         _on_arrival,
         _arriving,
         cases("m k n", dtype="bfloat16", tile=(128, 128, 128), oblong=(256, 256, 1024)),
@@ -125,7 +108,5 @@ EXERCISES = (
             workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
         ),
         magnitude=lambda x, y, c: _on_arrival(x, y, c, size=abs),
-        hint="A program that has all of k has all that a row's scale needs. How often is a row "
-        "quantized, if its block meets several blocks of y?",
     ),
 )

@@ -49,44 +49,27 @@ _hopper = functools.partial(Exercise, backend=MOSAIC_GPU, rungs=("interpret", "s
 EXERCISES = (
     _hopper(
         "hopper_turns",
-        "Write turns(x, *, interpret) for a Hopper GPU: [M, 64] float32 → 2 x, M a multiple of 64, "
-        "a block for each 64 rows, which TMA copies into shared memory and out of it.",
         lambda x: 2 * x,
         drawn("m n"),
         cases("m n", one=(64, 64), several=(192, 64)),
-        hint="copy_gmem_to_smem and barrier_wait; then commit_smem, copy_smem_to_gmem and "
-        "wait_smem_to_gmem.",
     ),
     _hopper(
         "hopper_handover",
-        "Write handover(x, *, interpret) for a Hopper GPU: [64, N] float32 → 3 x + 1, N a multiple "
-        "of 64, with two warpgroups: the first puts 3 x into shared memory, the second adds 1 on "
-        "the way out.",
         lambda x: 3 * x + 1,
         drawn("m n"),
         cases("m n", tile=(64, 128), narrow=(64, 64)),
         magnitude=lambda x: np.abs(3 * x) + 1,
-        hint="num_threads=2, and a plgpu.Barrier that one arrives at and the other waits for.",
     ),
     _hopper(
         "hopper_product",
-        "Write product(x, y, *, interpret) for a Hopper GPU: [M, K], [K, N] bfloat16 → [M, N] "
-        "bfloat16, sizes multiples of 256, by TMA and wgmma. Compiled for an H100 it multiplies by "
-        f"{WIDE}, spills nothing, has at most {REGISTERS} registers a thread, and {BLOCKS} blocks "
-        "fit into an SM.",
         lambda x, y: x @ y,
         drawn("m k", "k n"),
         cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),
         judge=_wide,
-        hint="An SM has 228 KiB of shared memory: count the stages and the tile of the result.",
     ),
     _hopper(
         "hopper_lean",
-        "Write product(x, y, *, interpret) for a Hopper GPU: [M, K], [K, N] bfloat16 → [M, N] "
-        "bfloat16, sizes multiples of 256, with at least two stages of tiles in flight. Compiled "
-        f"for an H100 it spills nothing, and its loop takes a warp at most {CYCLES:.0f} cycles for "
-        "each HGMMA, by the stall counts.",
         lambda x, y: x @ y,
         drawn("m k", "k n"),
         cases("m k n", dtype="bfloat16", flat=(256, 512, 256), cube=(256, 256, 256)),
@@ -100,6 +83,5 @@ EXERCISES = (
             spec=".1f",
             workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
         ),
-        hint="A round waits, tells a barrier and counts, however many products it holds.",
     ),
 )

@@ -41,9 +41,6 @@ _nki = functools.partial(Exercise, backend=NKI, call=judges.on_neuron())
 EXERCISES = (
     _nki(
         "nki_matrix_stays",
-        "Write product(xt, y), [K, M], [K, N] bfloat16 → [M, N] float32, K and M multiples of 128, "
-        f"N at most {FEW}: for each 128 × 128 of the matrix the Tensor engine works for at most "
-        f"{MOST_CYCLES} cycles.",
         lambda xt, y: xt.T @ y,
         drawn("k m", "k n"),
         cases(
@@ -51,13 +48,9 @@ EXERCISES = (
         ),
         call=judges.on_neuron(_moves),
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
-        hint="A column of the moving tile takes a cycle. Which of the two has few columns?",
     ),
     _nki(
         "nki_shared_bank",
-        f"Write products(xt, y), [B, K, M], [B, K, {COLUMNS}] bfloat16 → [B, M, {COLUMNS}] "
-        f"float32, K and M at most 128: at most one instruction for {TOGETHER} products brings "
-        "them out of PSUM.",
         lambda xt, y: np.swapaxes(xt, 1, 2) @ y,
         drawn("b k m", f"b k {COLUMNS}"),
         cases(
@@ -69,37 +62,26 @@ EXERCISES = (
         ),
         call=judges.on_neuron(_one_by_one),
         magnitude=lambda xt, y: np.swapaxes(abs(xt), 1, 2) @ abs(y),
-        hint="A product may go into a slice of a tile in PSUM: total[:, 64:128].",
     ),
     _nki(
         "nki_psum",
-        "Write product(xt, y), [K, M], [K, N] → [M, N] float32, K a multiple of 128, N at most "
-        "512, any M: the chapter's, mended. All its sums are live at once, and PSUM has eight "
-        "banks.",
         lambda xt, y: xt.T @ y,
         drawn("k m", "k n"),
         cases(
             "k m n", one_bank=(256, 128, 512), ten_banks=(256, 1280, 512), ragged=(128, 1100, 33)
         ),
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
-        hint="A sum can leave PSUM before the next one begins.",
     ),
     _nki(
         "nki_exp_sums",
-        "Write kernel(x), [B, N] float32 in HBM → [B, 1]: the sums of exp(x) along N, for any B "
-        "and N at most 4096, without an instruction on the Vector engine.",
         lambda x: np.exp(x).sum(1, keepdims=True),
         drawn("b n"),
         cases("b n", tile=(128, 64), ragged=(131, 77), one=(1, 1)),
         call=judges.on_neuron(_by_vector),
         magnitude=lambda x: np.exp(x).sum(1, keepdims=True),
-        hint="nisa.activation_reduce adds up what it raises.",
     ),
     _nki(
         "nki_fast_product",
-        "Write product(xt, y), [K, M], [K, N] bfloat16 → [M, N] float32, sizes multiples of 128 "
-        "(N of 512), that for K = 1024, M = 512, N = 1024 is estimated at "
-        f"{PRODUCT_MICROSECONDS:.0f} µs or less on an Inf2.",
         lambda xt, y: xt.T @ y,
         drawn("k m", "k n"),
         cases("k m n", dtype="bfloat16", two=(256, 256, 512), small=(128, 128, 512)),
@@ -109,6 +91,5 @@ EXERCISES = (
             workload=Workload("bar", {"k": 1024, "m": 512, "n": 1024}, "bfloat16"),
         ),
         magnitude=lambda xt, y: abs(xt).T @ abs(y),
-        hint="The sums are eight tiles, and PSUM has eight banks: what can start at once?",
     ),
 )

@@ -147,10 +147,6 @@ def _busy(keep, scores):
 EXERCISES = (
     Exercise(
         "nms_dropped_by",
-        "Write kernel(drops_ref, alive_ref, by_ref): drops_ref [128, 128] has a 1 where the box of "
-        "the row, if it is kept, drops the box of the column; alive_ref [1, 128] a 0 for a box "
-        "that was dropped before; by_ref [1, 128] is to hold, for each box that is dropped here, "
-        "the rank of the first kept box that drops it, and -1 for every other.",
         _dropped_by,
         _pairs,
         cases(
@@ -162,14 +158,9 @@ EXERCISES = (
             longest=(BLOCK, 0, 1, 0),
         ),
         call=functools.partial(launch, name="settle"),
-        hint="First settle. Who drops a box is then a question for each column of the matrix, and "
-        "`keep` lies along the lanes, where its rows want it along the sublanes.",
     ),
     Exercise(
         "nms_classes",
-        "Write by_class(boxes, scores, classes), [n, 4], [n], int32 [n] → bool [n]: the boxes that "
-        "are kept at a threshold of 0.5, if boxes of different classes do not drop each other; "
-        "classes are 0, 1 and 2.",
         _by_class,
         _classed,
         cases(
@@ -179,45 +170,29 @@ EXERCISES = (
             scales=(60, 3, "an offset leaves the boxes no bits"),
         ),
         backend=PYTHON,
-        hint="What does not belong to a class must overlap nothing, and must not be kept.",
     ),
     Exercise(
         "nms_at_most",
-        "Write kernel(box_ref, boxes_ref, keep_ref, dropped_ref, count_ref, *, most): "
-        "one_box_kernel, threshold 0.5, that keeps the best `most` boxes only; box_ref [5, n] and "
-        "keep_ref [n] are in SMEM, count_ref is a whole number between programs.",
         _best,
         _table,
         cases("n most", two=(24, 2), none=(8, 0)),
         call=_at_most,
-        hint="Both scratches hold what was there before: see program 0.",
     ),
     Exercise(
         "nms_busy",
-        "Write busy(keep, scores), bool [n] in input order, float32 [n] → int32 [blocks]: the "
-        "blocks of 128, in the order of the scores, that keep a box, first to last; the places "
-        "left over repeat the last of them. The last block may be shorter, some block keeps a "
-        "box, and the function has to run under jax.jit.",
         _busy,
         _kept,
         cases("n", sparse=2000, late=(1000, "the best are kept, and no others")),
         call=jitted,
         backend=XLA,
-        hint="Under jit a shape cannot depend on values: jnp.nonzero takes size= and fill_value=.",
     ),
     Exercise(
         "nms_fast",
-        "Write kernel(first_ref, kept_ref, others_ref, o_ref): first_ref [128, 4] has left, top, "
-        "right and bottom of 128 boxes, kept_ref [1, 128] 1 for those that are kept, others_ref "
-        "[4, 512] later boxes; o_ref [1, 512] is 1 where a kept one overlaps by more than 0.5, "
-        f"else 0; in at most {DROP_BUNDLES} bundles a step on a v5e.",
         _dropped,
         _first,
         cases("n kept", few=(1024, 10), all=(512, 100), none=(512, 0)),
         call=_drop,
         rungs=("interpret",),
         bar=bars.bundles("drop", DROP_BUNDLES, (("0.0.42.1", 418), ("0.0.50.1", 414))),
-        hint="I / U > 0.5 needs no division. And who of 128 rows is kept and overlaps is a product "
-        "of [1, 128] and [128, 512] zeros and ones, which the MXU has time for.",
     ),
 )

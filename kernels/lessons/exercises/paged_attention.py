@@ -81,10 +81,6 @@ def _magnitude(pages, lengths, table):
 EXERCISES = (
     Exercise(
         "page_sum",
-        "Write kernel(lengths_ref, table_ref, page_ref, o_ref) for o = the sum of a sequence's "
-        "tokens, [1, 128]: a program has one page, [16, 128], of one sequence; the grid is "
-        "(sequences, pages of a row of the table), and beyond the last page the index map names "
-        "that again. What stands behind the last token may be NaN.",
         _sums,
         _pooled,
         RAGGED + cases(SIZES, whole=(2, 2, 2 * PAGE, "no page is in part")),
@@ -92,31 +88,18 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.lowered,
         magnitude=_magnitude,
-        hint="How many tokens are left from this page on? NaN · 0 is NaN: choose with jnp.where. "
-        "And the sum of no token is 0.",
     ),
     Exercise(
         "page_race",
-        "Write kernel(lengths_ref, table_ref, pages_hbm_ref, o_ref, buffer_ref, arrived) for o = "
-        "the sum of a sequence's tokens, [1, 128], without a race: a program has one sequence; "
-        "page j goes to place j % 2 of buffer_ref [2, 16, 128], and the next one is under way; "
-        "arrived holds two semaphores.",
         _sums,
         _pooled,
         RAGGED + cases(SIZES, whole=(2, 4, 4 * PAGE, "no page is in part")),
         call=_by_hand(),
         rungs=("interpret", "simulate"),
         magnitude=_magnitude,
-        hint="Which of the two copies under way does a wait stand for? And what does the copy of "
-        "page j + 2 overwrite?",
     ),
     Exercise(
         "page_sum_fast",
-        "Write kernel(lengths_ref, table_ref, pages_hbm_ref, o_ref, buffer_ref, arrived) for o = "
-        "the sum of a sequence's tokens, [1, 128]: a program has one sequence; buffer_ref "
-        f"[2, {BLOCK}, 16, 128] has room for two blocks of {BLOCK} pages, arrived holds two "
-        f"semaphores. For two sequences of 2,048 tokens it is estimated at {SUM_CYCLES:,} cycles "
-        "or fewer on a v5e.",
         _sums,
         _pooled,
         RAGGED + cases(SIZES, blocks=(1, 36, 0, "two blocks, and a part of one")),
@@ -128,7 +111,5 @@ EXERCISES = (
             15_577,
             workload=Workload("bar", {"s": 2, "pages": 128, "least": 2048}),
         ),
-        hint="Start all copies of a block before you wait for any, and those of the next block "
-        "before that. A block that is whole needs no loop to describe its copies.",
     ),
 )

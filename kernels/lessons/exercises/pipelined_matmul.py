@@ -26,10 +26,6 @@ def _gated_magnitude(x, a, b):
 EXERCISES = (
     Exercise(
         "fast_gated",
-        "Write gated(x, a, b, *, interpret) for silu(x a) · (x b), element by element, in "
-        "bfloat16: [m, k], [k, n] twice → [m, n], sums in float32, sizes multiples of 128, by one "
-        f"kernel that is estimated at {GATED_CYCLES:,} cycles or fewer on a v5e for "
-        "m = k = n = 1024.",
         _gated,
         drawn("m k", "k n", "k n"),
         cases("m k n", dtype="bfloat16", small=(128, 256, 128), oblong=(512, 128, 1024)),
@@ -41,13 +37,9 @@ EXERCISES = (
             workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
         ),
         magnitude=_gated_magnitude,
-        hint="Both products need the same block of x, and neither has to leave VMEM. Three blocks "
-        "are fetched before the first product begins: which of them can be smaller?",
     ),
     Exercise(
         "backward",
-        "Write product(x, y, *, interpret) for x y, with both gradients by jax.custom_vjp, each of "
-        "them a Pallas kernel too; sizes are multiples of 128.",
         lambda x, y: x @ y,
         drawn("m k", "k n"),
         cases(
@@ -58,6 +50,5 @@ EXERCISES = (
         judge=judges.kernels(3),
         magnitude=lambda x, y: abs(x) @ abs(y),
         differentiable=("x", "y"),
-        hint="If c comes back to z = x y, then c yᵀ goes to x, and xᵀ c to y.",
     ),
 )

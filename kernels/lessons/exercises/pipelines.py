@@ -34,21 +34,15 @@ def _in_hbm(kernel, x, y, *, interpret):
 EXERCISES = (
     Exercise(
         "from_hbm",
-        "Write kernel(x_ref, o_ref, buffer_ref, arrived) for o = 2 x, [8, 128]: x_ref lies in HBM, "
-        "buffer_ref in VMEM, arrived is a semaphore for a copy.",
         lambda x: 2 * x,
         drawn("rows columns"),
         cases("rows columns", tile=(8, 128)) + cases("rows columns", values="wide", wide=(8, 128)),
         call=_double,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
-        hint="pltpu.make_async_copy(x_ref, buffer_ref, arrived) has start() and wait().",
     ),
     Exercise(
         "double_buffer",
-        "Write kernel(x_ref, o_ref, buffer_ref, arrived) for o = the sum of the blocks of 64 rows "
-        "of x, [64 b, n] → [64, n]: x_ref lies in HBM, buffer_ref [2, 64, n] and o_ref in VMEM, "
-        "arrived holds two semaphores; the next block is asked for before this one is waited for.",
         lambda x: x.reshape(-1, ROWS, x.shape[1]).sum(0),
         drawn("rows columns"),
         cases(
@@ -60,14 +54,9 @@ EXERCISES = (
         call=_total,
         judge=judges.copies_ahead,
         magnitude=lambda x: abs(x).reshape(-1, ROWS, x.shape[1]).sum(0),
-        hint="pltpu.make_async_copy(x_ref.at[pl.ds(64 * i, 64)], buffer_ref.at[i % 2], "
-        "arrived.at[i % 2]) has start() and wait(). Which copy is started before the loop?",
     ),
     Exercise(
         "emitted",
-        "Write kernel(x_ref, y_ref, o_ref) for o = x y, element by element, [64 b, 128 c] each, "
-        "all three in HBM, by pltpu.emit_pipeline, sides multiples of 64 and 128, estimated at "
-        f"{EMITTED_CYCLES:,} cycles or fewer on a v5e for 2048 × 1024.",
         lambda x, y: x * y,
         drawn("rows columns", "rows columns"),
         cases("rows columns", square=(256, 256), oblong=(192, 128, "another block to a side")),
@@ -75,7 +64,5 @@ EXERCISES = (
         bar=bars.cycles(
             EMITTED_CYCLES, 56_141, workload=Workload("bar", {"rows": 2048, "columns": 1024})
         ),
-        hint="pltpu.emit_pipeline(body, grid=…, in_specs=[…], out_specs=[…]) gives a function of "
-        "the refs in HBM; body gets refs in VMEM.",
     ),
 )

@@ -88,47 +88,27 @@ _exercise = functools.partial(
 EXERCISES = (
     _exercise(
         "ring_pass_on",
-        "Write kernel(x_ref, o_ref, own, sent, arrived) for o = the x of device 0, on all devices, "
-        "[rows, columns] in HBM, handed from neighbour to neighbour; three semaphores for copies.",
         lambda x: np.repeat(x[:1], len(x), 0),
         drawn(SIZES),
         cases(SIZES, four=(4, 8, 128), five=(5, 8, 256)),
         call=_on_ring(_pass_on),
-        hint="Device 0 has nothing to wait for, and the last device has nobody to send to: "
-        "pl.when. hop.wait() is hop.wait_send() and hop.wait_recv().",
     ),
     _exercise(
         "ring_slots",
-        "Write kernel(x_ref, o_ref, slots_ref, own, sent, arrived, free) for o = the x of all "
-        "devices, [devices, rows, columns]: what arrives is kept in one of two slots in VMEM, "
-        "slots_ref [2, rows, columns], and sent on from there; sent and arrived [2], free a "
-        "regular semaphore.",
         lambda x: np.repeat(x[None], len(x), 0),
         drawn(SIZES),
         cases(SIZES, four=(4, 8, 128), five=(5, 8, 128)),
         call=_on_ring(_slots),
-        hint="Who may write into your slot, when is it empty again, and who tells the sender? As "
-        "many signals as waits.",
     ),
     _exercise(
         "ring_largest",
-        "Write kernel(x_ref, o_ref, slots_ref, mine_ref, own, sent, arrived, free) for o = the "
-        "largest of chunk `me` over all devices, x_ref [devices, rows, columns] in HBM, o_ref "
-        "[rows, columns] in VMEM, by a ring in which all messages go to the left.",
         lambda x: x.max(0),
         CHUNKS,
         cases(SIZES, four=(4, 8, 128), three=(3, 16, 128)),
         call=_on_ring(_scatter),
-        hint="Chunk c has to end on device c after devices - 1 hops to the left: where does it "
-        "begin? And which chunk comes from the right in a step?",
     ),
     _exercise(
         "ring_fast",
-        "Write kernel(x_ref, o_ref, slots_ref, mine_ref, own, sent, arrived, free) for o = the sum "
-        "of chunk `me` over all devices, x_ref [devices, rows, columns] in HBM, o_ref [rows, "
-        "columns] in VMEM, slots_ref [2, 2, rows / 2, columns], mine_ref [2, rows / 2, columns], "
-        "own [2], sent and arrived [2, 2], free [2]; for four devices and chunks of 512 × 1024 in "
-        f"float32 it is estimated at {FAST_CYCLES:,} cycles or fewer on a v5e.",
         lambda x: x.sum(0),
         CHUNKS,
         cases(SIZES, four=(4, 16, 128), three=(3, 32, 128)),
@@ -137,7 +117,5 @@ EXERCISES = (
         bar=bars.cycles(
             FAST_CYCLES, 118_741, Workload("bar", {"devices": 4, "rows": 512, "columns": 1024})
         ),
-        hint="Half of the rows go right, the other half left. Start both hops of a step before you "
-        "wait for one of them.",
     ),
 )

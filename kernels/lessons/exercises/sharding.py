@@ -116,10 +116,6 @@ on_chips = functools.partial(Exercise, call=on_each, backend=XLA, rungs=("interp
 EXERCISES = (
     on_chips(
         "smooth_rows",
-        "Write smooth_rows(part), [rows, columns] → [rows, columns], for one of the chips along "
-        'the axis "x", each of which has some rows of a matrix: a row becomes the mean of itself '
-        "and of the rows before and after it, where the last row comes before the first, so that "
-        "a chip sends two rows.",
         _smooth,
         drawn("chips rows columns"),
         cases(
@@ -129,31 +125,18 @@ EXERCISES = (
         ),
         magnitude=lambda x: _smooth(abs(x)),
         bar=sending("rows sent by a chip", WIDE, 4 * COLUMNS, bar=2, ours=2),
-        hint="jax.lax.ppermute sends to one neighbour. Which row does the left one need, and which "
-        "the right one?",
     ),
     Exercise(
         "layer_specs",
-        "Write layer_specs(), which returns a PartitionSpec for x, w1, w2 and the result of "
-        "relu(x w1) w2, [n, d], [d, 4 d], [4 d, d] → [n, d], over a mesh of 2 × 2 chips with the "
-        "axes x and y, so that a chip holds at most half of the arguments and one all-reduce of "
-        "half of the result is all that is exchanged.",
         lambda x, inward, outward: np.True_,
         drawn("n d", "d hidden", "hidden d"),
         cases("n d hidden", wide=(512, 256, 1024), again=(512, 256, 1024)),
         call=_layer_specs,
         backend=PYTHON,
         judge=_exchanges_sums,
-        hint="How can the hidden layer be cut, so that a chip finds all that its part of the "
-        "second product needs in what the first one left it?",
     ),
     on_chips(
         "sharded_gradient",
-        "Write sharded_gradient(part, x, y), [rows, n], [batch, chips · rows] and [batch, n] → "
-        '[rows, n], for one of the chips along the axis "x": the chips\' parts, one below the '
-        "other, are the weights w; each chip has examples of its own, and the loss is half of the "
-        "sum of (x w - y)² over the examples of all. It returns the gradient of this chip's part, "
-        "and a chip sends no more than one all-reduce of w would.",
         _gradient,
         drawn("chips rows columns", "chips batch chips*rows", "chips batch columns"),
         cases(
@@ -169,15 +152,9 @@ EXERCISES = (
             bar=2 * SHARE,
             ours=2 * SHARE,
         ),
-        hint="Gather w, and then JAX can differentiate: what is the gradient of an all-gather?",
     ),
     on_chips(
         "sharded_losses",
-        "Write sharded_losses(logits, labels), float32 [tokens, width] and int32 [tokens] → "
-        '[tokens / chips], for one of the chips along the axis "x": each has some columns of the '
-        "logits, and all labels, which count the columns of all chips. It returns minus the "
-        "logarithm of the softmax at the label for this chip's share of the tokens, and a chip "
-        "sends at most 14 bytes for each token.",
         _losses,
         _labelled,
         cases(
@@ -192,7 +169,5 @@ EXERCISES = (
         bar=sending(
             "bytes sent by a chip for each token", TOKENS, DEPTH, bar=16 * SHARE, ours=8 * SHARE
         ),
-        hint="Of its columns a chip can make a single number, their logarithm of the sum of the "
-        "exponentials. Who has to have these numbers of a token?",
     ),
 )

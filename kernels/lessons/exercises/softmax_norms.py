@@ -59,9 +59,6 @@ def _in_parts(kernel, x, *, interpret):
 EXERCISES = (
     Exercise(
         "layer_norm_rows",
-        "Write kernel(x_ref, weight_ref, bias_ref, o_ref) for the layer norm of rows, [32, n], "
-        "[1, n] twice and [32, n]: each row less its mean, over the root of its variance plus "
-        "1e-5, times the weight, plus the bias.",
         reference.layer_norm,
         _normal,
         cases("rows n", normal=(64, 256), far_from_zero=(32, 384, "numbers around 1000"))
@@ -70,15 +67,9 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.lowered,
         magnitude=reference.layer_norm_magnitude,
-        hint="The variance is the mean of the squared distances from the mean. The mean of the "
-        "squares less the square of the mean is the same on paper only.",
     ),
     Exercise(
         "log_sum_exp",
-        "Write kernel(x_ref, o_ref, m_ref, l_ref, *, n) for the logarithm of the sum of exp(x) of "
-        "each row of x, [rows, n] → [rows, 1]: program j of the grid gets columns 128 j to "
-        "128 j + 127, [rows, 128], of which those from n on do not exist; m_ref and l_ref, "
-        "[rows, 1], keep what it writes.",
         _log_sum_exp,
         _logits,
         cases(
@@ -88,14 +79,9 @@ EXERCISES = (
         ),
         call=_in_parts,
         magnitude=lambda x: 1 + abs(x).max(1, keepdims=True) + abs(_log_sum_exp(x)),
-        hint="Begin with m = -inf and l = 0. What a new maximum does to l, the merge of two parts "
-        "says; what does not exist is -inf for the maximum.",
     ),
     Exercise(
         "softmax_fast",
-        "Write softmax(x, *, interpret) for the softmax of each row, [rows, n] → [rows, n], with "
-        "one pl.pallas_call whose blocks of rows you choose; for 2048 × 2048 in bfloat16 it is "
-        f"estimated at {CYCLES:,} cycles or fewer on a v5e.",
         softmax,
         drawn("rows n"),
         cases("rows n", whole=(64, 256), ragged=(200, 384, "no block of 64 rows divides it"))
@@ -104,7 +90,5 @@ EXERCISES = (
         judge=judges.both(judges.lowered, judges.only_kernel),
         magnitude=lambda x: softmax(x) * (1 + x.max(1, keepdims=True) - x),
         bar=bars.cycles(CYCLES, 39_974, Workload("bar", {"rows": 2048, "n": 2048}, "bfloat16")),
-        hint="The first block is fetched and the last one is written while nothing else happens; "
-        "and each block costs a step. What do very small and very large blocks pay?",
     ),
 )

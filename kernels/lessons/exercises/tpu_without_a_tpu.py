@@ -49,31 +49,18 @@ _standardise = functools.partial(
 EXERCISES = (
     Exercise(
         "softmax",
-        "Write kernel(x_ref, y_ref, o_ref) for the softmax of each row of x y, in float32; the "
-        "blocks are [16, 128], [128, 128] and [16, 128], x and y bfloat16; a step takes at most "
-        f"{BUNDLES} bundles on a v5e.",
         lambda x, y: softmax(np.asarray(x @ y)),
         _two,
         cases("m", dtype="bfloat16", four=64, one=16),
         call=_softmax,
         rungs=("interpret",),
         judge=judges.schedule(bundles=BUNDLES),
-        hint="Subtract each row's largest value first. How often is exp computed?",
     ),
     _standardise(
         "standardise",
-        "Write kernel(x_ref, o_ref) for rows of mean 0 and variance 1, (x - mean) / deviation, in "
-        "blocks of [128, 1024], so that the compiler spills no register.",
-        hint="A register holds 8 × 128 numbers, and there are 64. How many rows fit?",
     ),
     _standardise(
         "standardise_fast",
-        "Write kernel(x_ref, o_ref) for the same rows, (x - mean) / deviation, in the same blocks, "
-        f"again without a spill, so that 1,024 rows are estimated at {ROWS_CYCLES:,} cycles or "
-        "fewer on a v5e.",
         bar=bars.cycles(ROWS_CYCLES, 20_525, workload=Workload("bar", {"rows": 1024})),
-        hint="Eight rows are one long chain of operations that wait for each other: give the "
-        "compiler several chains side by side. lax.rsqrt is one operation, a root and a division "
-        "are two.",
     ),
 )

@@ -38,7 +38,6 @@ def _reveal(answer, name, *, interpret):
     yours = Workload("yours", {}, str(arguments[0].dtype))
     like = Exercise(  # the operator, on the reader's arguments
         bug.operator,
-        bug.title,
         operator.reference,
         lambda workload, rng: arguments,
         (yours,),
@@ -59,32 +58,23 @@ def _reveal(answer, name, *, interpret):
 EXERCISES = (
     Exercise(
         "careful",
-        "Write careful(x, y, *, interpret) for x y of any shape, in blocks of 64 rows: float32 and "
-        "bfloat16 give their own dtype, int8 gives int32; a TPU may round no float32 factor.",
         reference.matmul,
         MATMUL.make,
         tuple(w for w in MATMUL.named if not w.options),
         rungs=("interpret",),
         magnitude=reference.matmul_magnitude,
         judge=judges.float32_products,
-        hint="How many programs do m rows need? In which dtype are sums of int8 added up? And "
-        "what does a TPU round, where no precision is asked for?",
     ),
     Exercise(
         "race",
-        "Write iota_for_two(n, *, interpret) for 0, 1, …, n - 1 in int32, by a kernel of n "
-        "programs that is right on one core and has a race on two.",
         lambda n: np.arange(n, dtype=np.int32),
         numbers,
         cases("n", dtype="int32", eight=8, prime=5),
         call=_race,
         backend=PYTHON,
-        hint='dimension_semantics=("parallel",) lets two cores share the grid.',
     ),
     Exercise(
         "reveal",
-        "Write reveal(bug), which returns x and y on which the gallery's kernel of that name is "
-        "refused by the first rung, and the repaired one is not.",
         lambda bug: np.True_,
         lambda workload, rng: (workload.name,),
         (
@@ -96,6 +86,5 @@ EXERCISES = (
         ),
         call=_reveal,
         backend=PYTHON,
-        hint="Which sizes does 1024, or 128, not divide? Which sums are long?",
     ),
 )

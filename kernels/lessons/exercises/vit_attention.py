@@ -66,9 +66,6 @@ def _with_nan(workload, rng):
 EXERCISES = (
     Exercise(
         "vit_padded",
-        "Write kernel(qkv_ref, o_ref, *, tokens) for two heads of 64 side by side, [n, 3·2·64] → "
-        "[n, 2·64]: only the first `tokens` of the n rows are real; no real token sees the others, "
-        "and their own rows of the result are zero. The others may hold NaN.",
         _real(reference.vit_attention, 0.0),
         _with_nan,
         (
@@ -79,27 +76,18 @@ EXERCISES = (
         call=_padded,
         rungs=("interpret", "simulate"),
         magnitude=_real(reference.vit_attention_magnitude, 1.0),
-        hint="0 times NaN is NaN: a score of minus infinity is not enough where v is NaN too.",
     ),
     Exercise(
         "vit_backward",
-        "Write kernel(qkv_ref, do_ref, dqkv_ref) for two heads of 64 side by side, [n, 3·2·64], "
-        "[n, 2·64] → [n, 3·2·64]: the gradient of their attention, in the layout of qkv; the "
-        "probabilities are computed anew, and the scale is 1/8.",
         _dqkv,
         drawn(f"b n {6 * WIDTH}", f"b n {2 * WIDTH}"),
         cases("b n", two=(2, 32), one=(1, 1, "a single key has no gradient")),
         call=_pulled,
         rungs=("interpret", "simulate"),
         magnitude=_dqkv_magnitude,
-        hint="dv = pᵀ do, dp = do vᵀ, ds = p (dp - the row's sum of p dp), dq = ds k / 8, "
-        "dk = dsᵀ q / 8.",
     ),
     Exercise(
         "vit_fast",
-        "Write kernel(qkv_ref, do_ref, dqkv_ref) for the gradient that vit_backward asks "
-        f"for, in bfloat16 too, in at most {PAIR_BUNDLES:,} bundles a picture on a v5e, for 256 "
-        "tokens in bfloat16.",
         _dqkv,
         drawn(f"b n {6 * WIDTH}", f"b n {2 * WIDTH}"),
         cases("b n", float32=(2, 32)) + cases("b n", dtype="bfloat16", bfloat16=(1, 64)),
@@ -113,7 +101,5 @@ EXERCISES = (
             figure="bundles a picture on a v5e",
         ),
         magnitude=_dqkv_magnitude,
-        hint="With the scores on their side, [keys, queries], both sums of the softmax run over "
-        "sublanes. Which of the five products need nothing of the softmax?",
     ),
 )

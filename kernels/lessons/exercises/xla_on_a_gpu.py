@@ -41,8 +41,6 @@ def _one_kernel(programs):
 EXERCISES = (
     Exercise(
         "gpu_residual",
-        "Write residual(x, w1, b, w2), x - max(x w1 + b, 0) w2 in bfloat16, so that XLA makes "
-        f"{STEPS} steps of it on an H100.",
         lambda x, w1, b, w2: x - np.maximum(x @ w1 + b, 0) @ w2,
         drawn("m k", "k n", "n", "n k"),
         cases("m k n", dtype="bfloat16", layer=(128, 64, 256), square=(128, 128, 128)),
@@ -55,18 +53,14 @@ EXERCISES = (
             ours=STEPS,
             workload=Workload("bar", {"m": 1024, "k": 512, "n": 2048}, "bfloat16"),
         ),
-        hint="What may a library's call hold beside the product? Begin with the minus.",
     ),
     Exercise(
         "one_gpu_kernel",
-        "Write losses(x, labels), minus the logarithm of the softmax of x at each row's label, "
-        "[M, N] float32 and [M] int32 to [M], so that XLA makes one kernel of it on an H100.",
         _losses,
         _labelled,
         cases("m n", rows=(64, 1024), one=(1, 256)),
         backend=XLA,
         magnitude=lambda x, labels: np.abs(x).max(-1) + np.log(x.shape[1]),
         judge=_one_kernel,
-        hint="Don't index, and don't add the maximum again. What picks a number out of its row?",
     ),
 )
