@@ -20,34 +20,13 @@ from kernels.machines.compat import changed
 # Custom calls in which Pallas hands a kernel over; jax.export wants to be told that they may.
 TRITON, MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 
-_SPEC = """gpu_device_info {{
-  threads_per_block_limit: 1024 threads_per_warp: 32
-  shared_memory_per_block: 49152
-  shared_memory_per_core: {0.shared_bytes_per_sm}
-  shared_memory_per_block_optin: {0.shared_bytes_per_block}
-  threads_per_core_limit: {0.threads_per_sm} core_count: {0.sms} fpus_per_core: {0.lanes}
-  block_dim_limit_x: 2147483647 block_dim_limit_y: 65535 block_dim_limit_z: 65535
-  memory_bandwidth: {0.bytes_per_second:.0f} l2_cache_size: {0.l2_bytes} clock_rate_ghz: {clock}
-  device_memory_size: {0.memory_bytes}
-  cuda_compute_capability {{
-    major: {0.capability[0]} minor: {0.capability[1]} feature_extension: {features}
-  }}
-  registers_per_core_limit: {0.registers_per_sm} registers_per_block_limit: 65536
-  thread_dim_limit_x: 1024 thread_dim_limit_y: 1024 thread_dim_limit_z: 64
-  device_vendor: "NVIDIA Corporation" name: "{0.device_kind}"
-  driver_version: "13.0.0" runtime_version: "12.9.0" compile_time_toolkit_version: "12.9.0"
-  dnn_version: "9.10.0"
-}}
-platform_name: "CUDA"
-dnn_version_info {{ major: 9 minor: 10 }}
-device_description_str: "{0.device_kind}"
-"""
-
 
 def target(chip: Any) -> str:
-    """XLA's description of a GpuChip, in which everything is a published figure: a text proto."""
+    """XLA's description of a GpuChip, a text proto: the form in xla_gpu.txt, in which everything is
+    a published figure."""
     features = "ACCELERATED_FEATURES" if chip.capability[0] >= 9 else "NONE"
-    return _SPEC.format(chip, features=features, clock=chip.clock_hz / 1e9)
+    form = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+    return form.format(chip, features=features, clock=chip.clock_hz / 1e9)
 
 
 class Plugin:
