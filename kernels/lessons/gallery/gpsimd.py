@@ -3,58 +3,22 @@
 Each bug names lines of the right kernel and writes others in their place; its source has both.
 """
 
+from pathlib import Path
+
 from kernels.giou.gpsimd import PRELUDE, SHAPE
 from kernels.lessons.gallery.bug import from_table
 from kernels.machines.neuron import gpsimd
 from kernels.proof.backends.gpsimd import GPSIMD
 from kernels.proof.workload import cases
 
-SHARE = """\
-  const size_t begin = core * share;
-  if (core == cores - 1) share = samples - begin;
-"""
-ROOM = """\
-  const size_t part = std::min<size_t>(n, 341);
-  Tcm preds(4 * part), targets(4 * part);
-"""
-SCORES = """\
-  Tcm owner(part);
-  float* scores = owner.at;
-"""
-CHECK = """\
-  if (!preds.at || !targets.at || !scores) abort();
-"""
-AT = """\
-    const auto at = [&](size_t row) { return (begin + i) * row; };
-"""
-RIGHT = f"""\
-torch::Tensor giou(const torch::Tensor& t_preds, const torch::Tensor& t_targets) {{
-  torch::Tensor t_scores = get_dst_tensor();
-  const size_t cores = get_cpu_count(), core = get_cpu_id(), n = t_preds.sizes()[1];
-  const size_t samples = t_preds.sizes()[0];
-  size_t share = samples / cores;
-{SHARE}{ROOM}{SCORES}{CHECK}\
-  auto preds_accessor = t_preds.tcm_accessor();
-  auto targets_accessor = t_targets.tcm_accessor();
-  auto scores_accessor = t_scores.tcm_accessor();
-  for (size_t i = 0; i < share; ++i) {{
-{AT}\
-    for (size_t first = 0; first < n; first += part) {{
-      const size_t m = std::min(part, n - first);
-      preds_accessor.tensor_to_tcm<float>(preds.at, at(4 * n) + 4 * first, 4 * m);
-      targets_accessor.tensor_to_tcm<float>(targets.at, at(4 * n) + 4 * first, 4 * m);
-      for (size_t j = 0; j < m; ++j) scores[j] = score(preds.at + 4 * j, targets.at + 4 * j);
-      scores_accessor.tcm_to_tensor<float>(scores, at(n) + first, m);
-    }}
-  }}
-  return t_scores;
-}}
-"""
+RIGHT = Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
+# Its parts, as blank lines set them apart: those that have faults.
+_, SHARE, ROOM, SCORES, CHECK, _, AT, _ = RIGHT.split("\n\n")
 
 
 def _bug(name, right, wrong, **more):
     """The bug of that name: the right kernel with other lines in the place of some."""
-    text = RIGHT.replace(right, f"#ifdef REPAIRED\n{right}#else\n{wrong}#endif\n")
+    text = RIGHT.replace(right, f"#ifdef REPAIRED\n{right}\n#else\n{wrong}#endif")
 
     def kernel(preds, targets, *, interpret, repaired=False):
         """[B, N, 4], [B, N, 4] → [B, N]."""
@@ -97,7 +61,7 @@ gpsimd_lost_tail = _bug(
 
 gpsimd_unchecked_malloc = _bug(
     "gpsimd_unchecked_malloc",
-    ROOM + SCORES + CHECK,
+    f"{ROOM}\n\n{SCORES}\n\n{CHECK}",
     """\
   const size_t part = n;
   Tcm preds(4 * part), targets(4 * part), owner(4 * part);
