@@ -1,5 +1,6 @@
 """The problems that the collectives are proven on: rings of every kind of length."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -11,19 +12,14 @@ PRODUCT = "devices rows k columns"
 ATTENTION = "devices b h n d"
 
 
-def _arguments(workload, rng, rows):
-    shape = (workload.sizes["devices"], rows, workload.sizes["columns"])
+def _rows(workload, shares):
+    """The rows of a device; with `shares` so many for each device."""
+    return workload.sizes["rows"] * (workload.sizes["devices"] if shares else 1)
+
+
+def _make(workload, rng, shares=False):
+    shape = workload.sizes["devices"], _rows(workload, shares), workload.sizes["columns"]
     return (values(workload.values, shape, workload.dtype, rng),)
-
-
-def make_all_gather(workload, rng):
-    """The rows of each device."""
-    return _arguments(workload, rng, workload.sizes["rows"])
-
-
-def make_reduce_scatter(workload, rng):
-    """A share of rows for each device, on each device."""
-    return _arguments(workload, rng, workload.sizes["rows"] * workload.sizes["devices"])
 
 
 def _random(rng, sizes, **more):
@@ -67,14 +63,14 @@ FIGURES = cases(
 )
 
 all_gather = Workloads(
-    make=make_all_gather,
+    make=_make,
     draw=draw,
     work=work,
     figures=FIGURES,
     named=(*NAMED, *cases(SIZES, values="nonfinite", odd=(2, 8, 128, "every bit arrives"))),
 )
 reduce_scatter = Workloads(
-    make=make_reduce_scatter,
+    make=functools.partial(_make, shares=True),
     draw=draw,
     work=work,
     named=(*NAMED, *cases(SIZES, blocks=(2, 300, 2048, "several blocks in each direction"))),
@@ -113,20 +109,10 @@ all_to_all = Workloads(
 )
 
 
-def _factors(workload, rng, rows):
+def _make_factors(workload, rng, shares=False):
     devices, k, columns = (workload.sizes[name] for name in ("devices", "k", "columns"))
-    shapes = (devices, rows, k), (devices, k, columns)
+    shapes = (devices, _rows(workload, shares), k), (devices, k, columns)
     return tuple(values(workload.values, shape, workload.dtype, rng) for shape in shapes)
-
-
-def make_all_gather_matmul(workload, rng):
-    """The rows and the columns of each device."""
-    return _factors(workload, rng, workload.sizes["rows"])
-
-
-def make_matmul_reduce_scatter(workload, rng):
-    """A share of rows for each device, and of k, on each device."""
-    return _factors(workload, rng, workload.sizes["rows"] * workload.sizes["devices"])
 
 
 def draw_product(rng):
@@ -136,29 +122,20 @@ def draw_product(rng):
     return _random(rng, {"devices": devices, "rows": rows, "k": k, "columns": columns})
 
 
-def _work(workload, gradient, k_rows, column_rows):
-    """The products of all devices, and what they read and write, each in its memory."""
+def _work_products(workload, gradient, shares=False):
+    """The products of all devices; each reads its rows and writes those of all, or with `shares`
+    reads rows for all and writes its own."""
     devices, rows, k, columns = (workload.sizes[name] for name in PRODUCT.split())
     passes = devices * (1 + 2 * gradient)
-    arrays = rows * (k_rows * k + column_rows * columns) + k * columns
+    moved = devices * k + columns if shares else k + devices * columns
     operations = 2 * devices * rows * k * columns
-    return operations * passes, arrays * workload.itemsize * passes
-
-
-def work_all_gather_matmul(workload, gradient):
-    """Each device reads its rows, and writes those of all."""
-    return _work(workload, gradient, 1, workload.sizes["devices"])
-
-
-def work_matmul_reduce_scatter(workload, gradient):
-    """Each device reads rows for all, and writes its own."""
-    return _work(workload, gradient, workload.sizes["devices"], 1)
+    return operations * passes, (rows * moved + k * columns) * workload.itemsize * passes
 
 
 all_gather_matmul = Workloads(
-    make=make_all_gather_matmul,
+    make=_make_factors,
     draw=draw_product,
-    work=work_all_gather_matmul,
+    work=_work_products,
     named=cases(
         PRODUCT,
         one=(1, 8, 16, 128, "a ring of one is a product"),
@@ -170,7 +147,9 @@ all_gather_matmul = Workloads(
     ),
 )
 matmul_reduce_scatter = replace(
-    all_gather_matmul, make=make_matmul_reduce_scatter, work=work_matmul_reduce_scatter
+    all_gather_matmul,
+    make=functools.partial(_make_factors, shares=True),
+    work=functools.partial(_work_products, shares=True),
 )
 
 
