@@ -200,6 +200,7 @@ ALL_GATHER = Operator(
     summary="the parts of all devices, on each of them",
     chapter="rings",
     differentiable=("x",),
+    linear=True,
     implementations=_implementations("all_gather", _one_way("all_gather")),
 )
 REDUCE_SCATTER = Operator(
@@ -207,6 +208,7 @@ REDUCE_SCATTER = Operator(
     summary="the sum over all devices, a part of it on each",
     chapter="rings",
     differentiable=("x",),
+    linear=True,
     implementations=_implementations("reduce_scatter", _one_way("reduce_scatter")),
 )
 ALL_TO_ALL = Operator(
@@ -214,6 +216,7 @@ ALL_TO_ALL = Operator(
     summary="rows from each device to each other one, as many as there are",
     chapter="sharding",
     differentiable=("x",),
+    linear=True,
     implementations=(
         Implementation("xla", XLA_MESH, "xla:all_to_all"),
         Implementation("pallas", PALLAS_TPU_MESH, "exchange:all_to_all"),
@@ -224,6 +227,7 @@ ALL_GATHER_MATMUL = Operator(
     summary="the parts of all devices, times a matrix on each",
     chapter="collective_matmul",
     differentiable=("x", "w"),
+    linear=True,
     implementations=_implementations("all_gather_matmul"),
 )
 MATMUL_REDUCE_SCATTER = Operator(
@@ -231,5 +235,6 @@ MATMUL_REDUCE_SCATTER = Operator(
     summary="the sum over all devices of their products, a part of it on each",
     chapter="collective_matmul",
     differentiable=("x", "w"),
+    linear=True,
     implementations=_implementations("matmul_reduce_scatter"),
 )

@@ -40,11 +40,6 @@ def all_gather(x):
     return x.reshape(1, -1, columns).repeat(devices, 0)
 
 
-def all_gather_magnitude(x):
-    """Its gradient is a sum."""
-    return all_gather(abs(x))
-
-
 def all_to_all(x, sizes):
     """[devices, devices, rows, columns], int32 [devices, devices] → what each device gets of each:
     the first sizes[from, to] rows, and then zeros."""
@@ -53,20 +48,10 @@ def all_to_all(x, sizes):
     return xp.where(sent[..., None], x, 0).swapaxes(0, 1)
 
 
-def all_to_all_magnitude(x, sizes):
-    """Nothing is added up."""
-    return all_to_all(abs(x), sizes)
-
-
 def reduce_scatter(x):
     """[devices, devices · rows, columns] → [devices, rows, columns]: the sum over the devices."""
     devices, _, columns = x.shape
     return x.sum(0).reshape(devices, -1, columns)
-
-
-def reduce_scatter_magnitude(x):
-    """The sum of the absolute values."""
-    return reduce_scatter(abs(x))
 
 
 def all_gather_matmul(x, w):
@@ -74,16 +59,6 @@ def all_gather_matmul(x, w):
     return x.reshape(1, -1, x.shape[2]) @ w
 
 
-def all_gather_matmul_magnitude(x, w):
-    """The sum of the absolute values."""
-    return all_gather_matmul(abs(x), abs(w))
-
-
 def matmul_reduce_scatter(x, w):
     """[devices, devices · rows, k], [devices, k, columns] → [devices, rows, columns]."""
     return reduce_scatter(x @ w)
-
-
-def matmul_reduce_scatter_magnitude(x, w):
-    """The sum of the absolute values."""
-    return matmul_reduce_scatter(abs(x), abs(w))

@@ -82,6 +82,7 @@ GROUPED_MATMUL = Operator(
     summary="each group of rows by a matrix of its own",
     chapter="experts",
     differentiable=("x", "w"),
+    linear=True,
     implementations=(
         Implementation("xla", XLA, "xla:grouped_matmul", lacks=_OWN),
         Implementation("xla_dense", XLA, "xla:dense", lacks=_OWN),

@@ -12,8 +12,3 @@ def grouped_matmul(x, w, group_sizes):
     for group in range(len(w)):
         z = jnp.where(inside[group, :, None], x @ w[group], z)
     return z
-
-
-def grouped_matmul_magnitude(x, w, group_sizes):
-    """The sum of the absolute values of the products that each element adds up."""
-    return grouped_matmul(abs(x), abs(w), group_sizes)

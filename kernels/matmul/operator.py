@@ -332,6 +332,7 @@ BLOCK_SPARSE_MATMUL = Operator(
     summary="x y where only some blocks of x are stored",
     chapter="pipelined_matmul",
     differentiable=("blocks", "y"),
+    linear=True,
     implementations=(
         Implementation("xla", XLA, "xla:block_sparse_matmul", lacks={"bn": "chooses its own"}),
         Implementation("pallas", PALLAS_TPU, "block_sparse:block_sparse_matmul"),

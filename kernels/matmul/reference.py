@@ -78,8 +78,3 @@ def block_sparse_matmul(blocks, y, rows, columns, *, m=None):
     if blocks.dtype == np.int8:
         blocks, y = jnp.asarray(blocks, int), jnp.asarray(y, int)
     return _dense(blocks, rows, columns, m or len(y), len(y)) @ y
-
-
-def block_sparse_matmul_magnitude(blocks, y, rows, columns, *, m=None):
-    """The sum of the absolute values of the products that each element adds up."""
-    return block_sparse_matmul(abs(blocks), abs(y), rows, columns, m=m)

@@ -190,6 +190,8 @@ class Operator:
         outputs: a name for each result; a function with several returns a tuple.
         differentiable: names of arguments, at any position; empty where no gradient is defined.
         static: names of array arguments whose values decide what is compiled, such as a mask.
+        linear: whether it is linear in each of its arrays of floats; its magnitude is then the
+            reference of absolute values.
 
     Raises:
         ValueError: for a name that stands twice, and for a plain form that is not there.
@@ -209,12 +211,14 @@ class Operator:
         outputs: tuple[str, ...] = ("result",),
         differentiable: tuple[str, ...] = (),
         static: tuple[str, ...] = (),
+        linear: bool = False,
     ) -> None:
         self.function, self.summary, self.chapter, self.plain = function, summary, chapter, plain
         self.name: str = function.__name__
         self.package: str = function.__module__.rpartition(".")[0]
         self.implementations = tuple(replace(i, package=self.package) for i in implementations)
         self.outputs, self.differentiable, self.static = outputs, differentiable, static
+        self.linear = linear
         if len(set(self.names)) < len(self.names):
             fail(f"implementations of {self.name}", ", ".join(self.names), "each name once")
         if plain not in self.names:
@@ -224,9 +228,18 @@ class Operator:
         return f"<Operator {self.name}>"
 
     reference, workloads = _of_folder("reference"), _of_folder("workloads")
-    magnitude = _of_folder("reference", "_magnitude")
     rounding = _of_folder("reference", "_rounding")
     gradient_magnitude = _of_folder("reference", "_gradient_magnitude")
+
+    @property
+    def magnitude(self) -> Callable[..., Any] | None:
+        """The reference of absolute values where it is linear, or else what reference.py has."""
+        return self._of_absolute if self.linear else self._magnitude
+
+    _magnitude = _of_folder("reference", "_magnitude")
+
+    def _of_absolute(self, *arguments: Any, **options: Any) -> Any:
+        return self.reference(*map(abs, arguments), **options)
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
         """The public function with the plainest implementation, and what that is written in."""
