@@ -1,13 +1,12 @@
 """Exercises: `check(name, answer)` says at once whether a reader's kernel is right, or why not.
 
-One file a chapter, each with its EXERCISES; what they say to the reader is in texts.csv. An answer
+One file a chapter, each with its EXERCISES; what they say to the reader is in texts.toml. An answer
 climbs the ladder that the book's own kernels climb, on the exercise's workloads.
 """
 
 from __future__ import annotations
 
 import ast
-import csv
 import functools
 import html
 import importlib
@@ -15,6 +14,7 @@ import inspect
 import pkgutil
 import re
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -89,9 +89,8 @@ def exercises() -> dict[str, Exercise]:
 @functools.cache
 def chapters() -> dict[str, tuple[Exercise, ...]]:
     """The exercises of each chapter, by its name; a file here is named after its chapter. What they
-    say to the reader is in texts.csv: a {NAME} there is a constant of the chapter's file."""
-    with Path(__file__).with_name("texts.csv").open(encoding="utf-8", newline="") as rows:
-        texts = {row.pop("exercise"): row for row in csv.DictReader(rows)}
+    say to the reader is in texts.toml: a {NAME} there is a constant of the chapter's file."""
+    texts = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
     known = {}
     for name in (m.name for m in pkgutil.iter_modules(__path__)):
         module = importlib.import_module(f"{__name__}.{name}")

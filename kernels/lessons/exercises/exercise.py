@@ -26,7 +26,7 @@ class Exercise:
     """A kernel or a function for the reader to write: a kernels.proof.contract.Contract.
 
     Args:
-        name: by which it is checked, and its row in texts.csv found.
+        name: by which it is checked, and its texts in texts.toml are found.
         reference: what the result is, in float64 NumPy, of the same arguments; it is the oracle.
         make: make(workload, rng) gives the positional arguments.
         problems: the workloads it is proven on.

@@ -1,7 +1,7 @@
 """The bug gallery: kernels that are wrong on purpose, each with the rung that catches it.
 
 A kernel is wrong or, with repaired=True, right, so that the line that matters can be seen. To add a
-bug, give it a row in bugs.csv, and write its kernel under `@bug(…)` in a file of this folder, an
+bug, give it a table in bugs.toml, and write its kernel under `@bug(…)` in a file of this folder, an
 old one or a new one: its name is the function's.
 """
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import inspect
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,14 @@ from kernels.proof.backends.base import Backend
 from kernels.proof.backends.pallas_tpu import IN_LESSONS
 from kernels.proof.workload import Workload
 
-with Path(__file__).with_name("bugs.csv").open(encoding="utf-8", newline="") as _rows:
-    FACTS: dict[str, dict[str, Any]] = {row.pop("bug"): row for row in csv.DictReader(_rows)}
+FACTS: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("bugs.toml").read_text(encoding="utf-8")
+)
 
 
 @dataclass(frozen=True)
 class Bug:
-    """One wrong kernel. All of it that is words, or a name, stands in bugs.csv.
+    """One wrong kernel. All of it that is words, or a name, stands in bugs.toml.
 
     Args:
         kernel: takes the operator's arguments; wrong or, with repaired=True, right.
@@ -60,7 +61,7 @@ class Bug:
 
 
 def from_table(name: str, kernel: Callable[..., Any], **more: Any) -> Bug:
-    """The bug of that name in bugs.csv, with its kernel and more of what Bug takes."""
+    """The bug of that name in bugs.toml, with its kernel and more of what Bug takes."""
     return Bug(kernel, **FACTS[name], **more)
 
 
