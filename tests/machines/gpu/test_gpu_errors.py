@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kernels import gpu
+from kernels import gpu, optional
 from kernels.machines.gpu.errors import translate
+from kernels.machines.gpu.threads import run_on_threads
 
 # As jax 0.10.2, its plugin and ptxas 12.9 said it.
 DATA = Path(__file__).with_name("data")
@@ -40,3 +41,14 @@ def test_a_form_and_its_tile_belong_together():
     ):
         with pytest.raises(ValueError, match=said):
             gpu.compile(lambda x: x, 1.0, **given)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not optional.available("g++"), reason="g++ is not installed")
+def test_cuda_for_the_cpu_s_threads_that_cannot_be_built_is_refused_with_its_line():
+    """The chapter on GPUs shows, and asserts, what they find in a kernel that can."""
+    source = (DATA / "reverse.cu").read_text().replace('extern "C" ', "")
+    with pytest.raises(ValueError, match="source is refused by g\\+\\+, line 5"):
+        run_on_threads(source.replace("x[b", "y[b"), "")
+    with pytest.raises(ValueError, match="watch is 'leaks'; accepted: races, bounds"):
+        run_on_threads(source, "", watch="leaks")

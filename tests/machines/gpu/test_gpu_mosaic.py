@@ -13,7 +13,7 @@ from kernels import gpu, ladder
 from kernels.attention import attention
 from kernels.machines import rewritten
 from kernels.machines.compat import jax_mosaic
-from kernels.machines.gpu.simulator import SimulationError, simulate
+from kernels.machines.gpu.simulator import simulate
 from kernels.matmul import matmul
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.catalog import OPERATORS
@@ -27,16 +27,15 @@ def launched(kernel, x, **options):
     return plgpu.kernel(kernel, out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32), **options)(x)
 
 
-def copied(x, *, waits=True, arrivals=1, interpret=None):
+def copied(x, *, interpret=None):
     """x + 1, by way of shared memory."""
 
     def kernel(x_gmem, o_gmem, x_smem, arrived):
         plgpu.copy_gmem_to_smem(x_gmem, x_smem, arrived)
-        if waits:
-            plgpu.barrier_wait(arrived)
+        plgpu.barrier_wait(arrived)
         o_gmem[...] = x_smem[...] + 1
 
-    scratch = [plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier(num_arrivals=arrivals)]
+    scratch = [plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier()]
     return launched(kernel, x, scratch_types=scratch, interpret=interpret)
 
 
@@ -65,11 +64,12 @@ def test_a_block_is_simulated():
         assert np.array_equal(found.result, X + more) and found.races == ()
 
 
-@pytest.mark.parametrize("function", [copied, handed_over])
-def test_what_nobody_waits_for_is_a_race(function):
-    (race,) = simulate(function, X, waits=False).races  # whatever the result: it is luck
+def test_what_nobody_waits_for_is_a_race():
+    """Of two warpgroups; a copy that nobody waits for is one in the chapter on Hopper, which also
+    has a barrier at which too few arrive."""
+    (race,) = simulate(handed_over, X, waits=False).races  # whatever the result: it is luck
     assert "a read and a write of the same memory, unordered (test_gpu_mosaic.py" in race
-    assert simulate(function, X, waits=False, races=False).races == ()
+    assert simulate(handed_over, X, waits=False, races=False).races == ()
 
 
 def test_a_race_in_a_notebook_is_told_by_its_line():
@@ -78,12 +78,6 @@ def test_a_race_in_a_notebook_is_told_by_its_line():
     assert race.endswith("unordered (the cell, lines 4 and 3)")
     (race,) = jax_mosaic._races(report.replace(":3", ":4"))
     assert race.endswith("unordered (the cell, line 4)")
-
-
-def test_too_few_arrivals_end_in_words():
-    with pytest.raises(SimulationError, match="waited 1 s at a barrier: fewer arrive"):
-        simulate(copied, X, arrivals=2, patience=1.0)
-    assert np.array_equal(simulate(copied, X).result, X + 1)
 
 
 def test_a_planted_fault_fails_when_it_is_interpreted(monkeypatch):
