@@ -3,7 +3,6 @@
 import dataclasses
 from pathlib import Path
 
-import pytest
 from commands import run
 
 from kernels import __version__, figures
@@ -31,15 +30,3 @@ def test_estimates_are_kept(tmp_path, monkeypatch):
         if r.identity == record.identity
     )
     assert dataclasses.replace(kept, date="today") == again  # the book's figure is today's
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--chip", "v5e"), "chip is 'v5e'; accepted: inf2, trn1"),
-        (("--workload", "huge"), "workload is 'huge'; accepted: tiny"),
-    ],
-)
-def test_a_wrong_argument_is_named(words, says):
-    result = run("estimate", "giou/nki", *words)
-    assert result.exit_code == 2 and says in result.output
