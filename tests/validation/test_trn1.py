@@ -12,7 +12,6 @@ from kernels.figures import read
 from kernels.machines.neuron.modern import isa as nisa
 from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
-from kernels.matmul import nki
 from validation import trn1_kernels, trn1_times
 from validation.trn1_kernels import FIT, KERNELS, TEST
 
@@ -167,11 +166,3 @@ def test_a_product_is_simulated_in_less_than_a_millisecond(dtype):
         neuron.simulate(products, *given, times)
         spent[times] = min(spent[times], time.process_time() - start)
     assert (spent[51] - spent[1]) / 50 < 0.001
-
-
-def test_a_blocked_product_is_simulated_in_milliseconds():
-    x = np.ones((1024, 512), ml_dtypes.bfloat16)
-    neuron.simulate(nki.matmul_kernel, x, x)
-    start = time.process_time()
-    neuron.simulate(nki.matmul_kernel, x, x)
-    assert time.process_time() - start < 32 * 0.003  # 32 products, and all around them

@@ -55,13 +55,6 @@ def started(monkeypatch):
 # What JAX itself refuses needs no libtpu.
 
 
-def test_export_knows_its_kernels():
-    program = export(multiply, BF16, BF16)
-    assert program.name == "matmul" and program.chip == "v5e" and program.data
-    [call] = program.calls
-    assert call.name == "matmul" and call.grid == (1, 1, 1)
-
-
 def test_export_maps_an_illegal_block():
     function, arg = blockwise((64, 512), (8, 100))
     with pytest.raises(TpuCompileError) as caught:
@@ -139,21 +132,6 @@ def test_too_much_vmem_is_refused_by_what_the_chips_grant(scratch):
     assert error.limit_bytes == 16 << 20 and error.asked_bytes >= 4 * (16 << 20)
     assert dict(error.buffers)["input x (2 buffers)"] == 32 << 20
     assert "Scoped allocation" in error.original and error.seconds > 0
-
-
-def test_unproven_alignment(scratch):
-    def body(i_ref, x_ref, o_ref):
-        o_ref[...] = x_ref[:, pl.ds(i_ref[0], 128)]
-
-    call = pl.pallas_call(
-        body,
-        out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pltpu.VMEM)],
-    )
-    args = (jax.ShapeDtypeStruct((1,), jnp.int32), jax.ShapeDtypeStruct((8, 512), jnp.float32))
-    with pytest.raises(TpuCompileError, match="multiple of 128") as caught:
-        tpu.compile(call, *args)
-    assert caught.value.kind == "alignment"
 
 
 def test_timeout(scratch):
@@ -337,19 +315,6 @@ def test_nothing_is_left_in_the_readers_folders(started, scratch, tmp_path, monk
     logs = [*Path("/tmp/tpu_logs").glob("*"), *(tmp_path / "logs").glob("*")]
     assert children and not [f for f in logs if f.name.rpartition(".")[2] in children]
     assert not cache.exists() or not list(cache.iterdir())
-
-
-def test_programs_may_be_made_on_the_way(scratch):
-    made = []
-
-    def programs():
-        for n in (128, 256, 384):
-            made.append(n)
-            yield export(multiply, *[shape(n, n, dtype=jnp.float32)] * 2)
-
-    found = dict(pool.compile_each(programs()))
-    assert made == [128, 256, 384] and sorted(found) == [0, 1, 2]
-    assert [found[i].memory.results for i in range(3)] == [4 * n * n for n in made]
 
 
 def test_a_caller_that_loses_interest(scratch):
