@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from nkiarrays import RNG, X
 from nkikernels import full, into, run, stored
+from refused import refuses
 
 from kernels import neuron
 from kernels.machines.neuron import NeuronError, modern
@@ -108,18 +109,14 @@ def test_views(name):
     assert np.array_equal(run(body, X), want)
 
 
-@pytest.mark.parametrize(
-    ("source", "wanted", "sizes", "says"),
-    [
-        (("p", ("h", "w")), ("p", "w", "h"), None, "needs all sizes but one"),
-        (("p", ("h", "w")), ("p", "w", "h"), {"h": 5}, "needs all sizes but one, and they fit"),
-        (("p", "f"), ("p", "g"), None, "each dimension once on either side"),
-        (("p", "f"), ("f", "p"), None, "the partitions stay first"),
-    ],
+test_rearrange_refuses = refuses(
+    lambda source, wanted, sizes: run(lambda dst, a: a.rearrange(source, wanted, sizes), X),
+    (("p", ("h", "w")), ("p", "w", "h"), None, "needs all sizes but one"),
+    (("p", ("h", "w")), ("p", "w", "h"), {"h": 5}, "needs all sizes but one, and they fit"),
+    (("p", "f"), ("p", "g"), None, "each dimension once on either side"),
+    (("p", "f"), ("f", "p"), None, "the partitions stay first"),
+    error=NeuronError,
 )
-def test_rearrange_refuses(source, wanted, sizes, says):
-    with pytest.raises(NeuronError, match=says):
-        run(lambda dst, a: a.rearrange(source, wanted, sizes), X)
 
 
 def test_what_a_view_says_of_itself():
