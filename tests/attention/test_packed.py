@@ -89,14 +89,6 @@ def test_only_a_gradient_saves_the_log_sums():
     assert shapes == [(2, 2, 64), (2, 64, 3 * 2 * 64)]
 
 
-@pytest.mark.parametrize(("tokens", "stays"), [(256, True), (2048, True), (4096, False)])
-def test_a_sequence_that_fits_stays_packed_and_another_goes_to_attention(tokens, stays):
-    qkv = jax.ShapeDtypeStruct((1, tokens, 3 * 768), jnp.bfloat16)
-    assert (packed.make_plan(qkv, 12, False) is not None) == stays
-    found = kernels_of(functools.partial(vit_attention, num_heads=12, interpret=False), qkv)
-    assert found and (found == ["vit_attention_forward"]) == stays
-
-
 @pytest.mark.slow
 def test_the_way_around_gives_the_same(monkeypatch):
     qkv, do = packed_qkv(2, 65, 2, 32), RNG.standard_normal((2, 65, 64)).astype(np.float32)

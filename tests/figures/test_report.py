@@ -244,13 +244,6 @@ def test_what_other_compilers_recorded_says_so(recorded, said):
     assert words == (said and f"recorded with {said} estimated here with {installed}")
 
 
-def test_all_of_results_can_be_shown():
-    for group in (*report.figures(), *report.parts(), *report.trials()):
-        assert group.rows and list(report.sources(group))
-        for row in group.rows:
-            assert all(row.ratio(kind) != 0 and row.share(kind) != 0 for kind in row.figures)
-
-
 def test_groups_of_all_operators_have_an_order():
     """As the catalog has them; what it has no name for behind, numbers by value."""
     found = report.figures()

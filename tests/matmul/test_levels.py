@@ -12,7 +12,6 @@ from refused import refuses
 from kernels.figures import read
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import CHIPS
-from kernels.machines.tpu.export import abstract_device
 from kernels.matmul import BlockSizes, matmul
 from kernels.matmul.blocks import TUNED, nearest
 
@@ -95,24 +94,6 @@ class TestBlocks:
             terms = re.match(r"(\d+) × \((.+)\) \+ (.+) = ([\d.]+) MiB", sums)
             buffers, held, rest, total = terms.groups()
             assert int(buffers) * numbers(held) + numbers(rest) == float(total), sums
-
-    @pytest.mark.parametrize("chip", CHIPS)
-    @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float8_e4m3fn"])
-    @pytest.mark.parametrize("shape", [(1, 1, 1), (4100, 4096, 700), (65536, 32768, 65536)])
-    def test_the_default_fits_every_chip(self, chip, dtype, shape):
-        dtype = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
-        block = BlockSizes.default(*shape, dtype, CHIPS[chip])
-        with abstract_device(chip):
-            assert BlockSizes.default(*shape, dtype) == block
-        assert block.fitted(*shape, dtype) == block
-        assert block.fits(dtype, CHIPS[chip].vmem_bytes)
-
-    def test_the_chip_decides(self):
-        found = {}
-        for chip in ("v5e", "v6e"):
-            with abstract_device(chip):
-                found[chip] = BlockSizes.default(4096, 4096, 4096, "bfloat16")
-        assert found["v5e"] != found["v6e"]
 
     def test_rows_are_shared_out_evenly(self):
         block = BlockSizes.default(4100, 4096, 4096, np.dtype(ml_dtypes.bfloat16))

@@ -68,16 +68,6 @@ def test_the_halves_are_those_of_the_first_calibration():
     }
 
 
-def test_the_price_of_a_reciprocal_comes_from_the_fitted_half():
-    (silu,) = (p for p in KERNELS if p.operator == "silu")
-    assert silu.part == FIT
-    vector = 0.738764 * silu.published_ms * 1e-3 * neuron.CHIPS["trn1"].clock_hz["Vector"]
-    left = vector / (4096 * 7168 // 128) - 2  # an element, less a product of two tiles
-    assert left == pytest.approx(trn1_kernels.FITTED[silu.source]["reciprocal_cycles"], abs=0.05)
-    used = {name for found in trn1_kernels.FITTED.values() for name in found}
-    assert used == {RATE, "reciprocal_cycles"}
-
-
 def bf16(*shape):
     return RNG.standard_normal(shape).astype(ml_dtypes.bfloat16)
 
