@@ -13,11 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from refused import refuses
 
+from kernels import neuron
 from kernels.machines.gpu.interpreted import interprets
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import CHIPS, lower, simulate
 from kernels.machines.tpu.export import abstract_device
-from kernels.matmul import BlockSizes, matmul, mosaic_gpu
+from kernels.matmul import BlockSizes, matmul, mosaic_gpu, nki
 from kernels.matmul.blocks import RESERVE
 
 RNG = np.random.default_rng(0)
@@ -161,3 +162,19 @@ def test_each_tile_for_a_hopper_gpu_multiplies(tile, parts):
     spec = mosaic_gpu.HopperSpec(None, False, interprets(True), 1)  # its SM takes several tiles
     z = mosaic_gpu.product(jnp.asarray(x), jnp.asarray(y), spec, tile, parts)
     assert_right("matmul", z, x, y)
+
+
+def test_blocks_of_k_are_added_up():
+    x, y = (
+        np.round(np.random.default_rng(0).standard_normal(s) * 4).astype(np.float32)
+        for s in ((1300, 140), (1300, 530))
+    )
+    got = neuron.simulate(nki.matmul_kernel, x, y, rows=1, columns=1, depth=2)
+    assert np.array_equal(got, x.T @ y)
+
+
+def test_each_block_is_fetched_as_often_as_it_says():
+    """Of two blocks of rows and two of columns, x and y come in twice."""
+    x, y = np.zeros((256, 512), np.float32), np.zeros((256, 2048), np.float32)
+    found = neuron.estimate(nki.matmul_kernel, x, y, rows=2, columns=2, depth=2)
+    assert found.dma_bytes == 2 * (x.nbytes + y.nbytes) + 512 * 2048 * 4
