@@ -1,4 +1,4 @@
-"""A small kernel for each name of the API, held against NumPy; views of tiles, copies by indices."""
+"""A small kernel for each name of the API, held against NumPy; views, copies by indices."""
 
 import dataclasses
 import math
