@@ -3,7 +3,9 @@
 import contextlib
 import errno
 import functools
+import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ from kernels import optional, tpu
 from kernels.machines import cache, child
 from kernels.machines.compat import libtpu
 from kernels.machines.tpu import TpuCompileError, pool
+from kernels.machines.tpu.diagnose import translate
 from kernels.machines.tpu.export import export
 from kernels.matmul import matmul
 
@@ -396,3 +399,41 @@ def test_a_hopeless_program_does_not_keep_us_waiting(scratch, monkeypatch):
     assert error.kind == "vmem" and error.limit_bytes == 16 << 20
     assert error.asked_bytes == sum(size for _, size in error.buffers) == 7 * (16 << 20)
     assert "not finished" in str(error)
+
+
+MIB = 1 << 20
+# name → the kind, words of the message, and what the compiler said.
+SAID = json.loads(Path(__file__).with_name("data").joinpath("errors.json").read_text())
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_recorded_texts(name):
+    kind, words, text = SAID[name]
+    error = translate(text)
+    assert error.kind == kind and words in str(error) and error.original == text
+    assert "/" not in (error.source or "") and (kind != "block" or error.operand == "args[0]")
+
+
+def test_vmem_says_how_much_and_what():
+    buffers = ("input x", 64 * MIB), ("output o", 64 * MIB)
+    error = translate(SAID["vmem"][-1], buffers=[*buffers])
+    assert (error.asked_bytes, error.limit_bytes) == (128 * MIB, 16 * MIB)
+    assert error.buffers == buffers and "input x 64.00 MiB" in str(error)
+    error = translate(SAID["vmem_v5p"][-1])  # where the compiler itself lists them
+    assert error.buffers == (("input 0", 32 * MIB), ("output 0", 32 * MIB))
+
+
+def test_block_says_which_operand_and_what_would_be_legal_and_travels():
+    error = translate(SAID["block8"][-1])
+    assert error.operand == "args[0]" and error.source == "kernel.py:12"
+    assert "multiple of 8 or all 100" in error.accepted
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.operand, again.original) == (str(error), "args[0]", error.original)
+    assert len({error, again}) == 2
+
+
+def test_an_unknown_text_is_kept():
+    error = translate("INTERNAL: the cat walked over /home/me/x/kernel.py\nmore")
+    assert error.kind == "other" and str(error) == "INTERNAL: the cat walked over kernel.py"
+    assert error.original.endswith("more")
+    assert isinstance(error, RuntimeError) and isinstance(error, TpuCompileError)
