@@ -566,7 +566,7 @@ def test_a_planted_fault_in_the_gradient_falls(harm):
 X = np.ones((1, 4, 3 * 2 * 8), np.float32)
 
 
-test_refuses_before_anything_runs = refuses(
+test_vit_attention_refuses_before_anything_runs = refuses(
     lambda qkv, heads, options: vit_attention(qkv, heads, **options),
     (X[0], 2, {}, r"qkv.shape is \(4, 48\); accepted: 3 dimensions"),
     (X[:, :0], 2, {}, "dimensions of at least 1"),
