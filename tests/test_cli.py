@@ -6,6 +6,7 @@ import pytest
 from commands import run
 
 from kernels import ladder
+from kernels.machines.optional import available
 from kernels.proof.catalog import OPERATORS
 
 
@@ -41,6 +42,20 @@ def test_skips_are_named_and_fail_only_when_strict():
     assert run("verify", "iota/pallas", "--rung", "measure", "--strict").exit_code == 1
 
 
+libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
+WITH_LIBTPU = [
+    (["explain", "matmul/pallas", "-c", "v9"], "chip is 'v9'"),
+    (["explain", "matmul/pallas", "-w", "nosuch"], "workload is 'nosuch'"),
+    (["explain", "nosuch/pallas"], "operator is 'nosuch'"),
+    (["explain", "matmul"], "OPERATOR/IMPLEMENTATION"),
+    (["explain", "matmul/xla", "-w", "m=8 k=8 n=8 float64"], "float64; accepted: float32"),
+    (["tune", "add_vectors/triton"], "one in JAX, for v5e"),
+    (["tune", "matmul/pallas", "-w", "m=8 k=8 n=8 float64"], "float64; accepted: float32"),
+    (["tune", "iota/pallas"], "nothing to tune"),
+    (["tune", "matmul/xla", "-w", "m=256 k=256 n=256 bfloat16"], "XLA chooses its own"),
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -61,6 +76,10 @@ def test_skips_are_named_and_fail_only_when_strict():
         (["judge"], "no file is named; accepted"),
         (["judge", "nowhere.py"], "file is nowhere.py; accepted"),
         (["judge", __file__, "--reference", "no/"], "--reference is no/; accepted: a file or a f"),
+        (["estimate", "giou/nki", "--chip", "v5e"], "chip is 'v5e'; accepted: inf2, trn1"),
+        (["estimate", "giou/nki", "--workload", "huge"], "workload is 'huge'; accepted: tiny"),
+        (["estimate", "depthwise_conv/cuda"], "one that there is an estimate of"),
+        *(pytest.param(*row, marks=libtpu) for row in WITH_LIBTPU),
     ],
 )
 def test_a_wrong_command_line_ends_with_2(arguments, says):

@@ -19,7 +19,6 @@ from sphinx.application import Sphinx
 
 import kernels
 import kernels.figures
-from kernels import matmul
 from kernels.figures import Key, status, store
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.ladder import Check
@@ -326,20 +325,3 @@ def test_the_page_of_the_package_has_every_public_name(book):
     signature = soup.find(id="kernels.nms.nms").get_text()
     assert "iou_threshold" in signature and "implementation" in signature
     assert "Visit boxes from the best score down" in said
-
-
-def test_a_name_that_is_added_is_on_the_page_without_a_list(book, monkeypatch):
-    def fresh(x):
-        """Do what nobody did before."""
-
-    monkeypatch.setattr(matmul, "fresh", fresh, raising=False)
-    monkeypatch.setattr(matmul, "__all__", [*matmul.__all__, "fresh"])
-    from generated import api
-
-    kept = {name: o for name, o in OPERATORS.items() if o.package == "kernels.matmul"}
-    monkeypatch.setattr(api, "OPERATORS", kept)
-    monkeypatch.setattr(api, "AROUND", {})
-    soup, _ = book("api")
-    assert "kernels.matmul.fresh" in documented(soup)
-    assert "Do what nobody did before." in soup.get_text()
-    assert "kernels.nms.nms" not in documented(soup)

@@ -1,16 +1,37 @@
-"""all_gather and reduce_scatter: what they refuse, a torus, and what faults the rungs see."""
+"""Operators over several chips: what they refuse, how they cut, and what faults the rungs see."""
 
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+from refused import refuses
 
-from kernels import collectives, ladder
-from kernels.collectives import ring
+from kernels import collectives, ladder, tpu
+from kernels.collectives import matmul_ring, reference, ring, ring_attention, zigzag
+from kernels.experts import reference as one_chip
+from kernels.experts.routing import route, weights
+from kernels.grouped_matmul import grouped_matmul
+from kernels.machines.pallas.exchange import Message, duration
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
+from kernels.proof.backends.xla_mesh import XLA_MESH
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
+
+OUTCOME = {True: ladder.PASSED, False: ladder.FAILED}  # whether a function is right
+
+
+def climb(name, function, workload, rung="simulate", backend=PALLAS_TPU_MESH, **more):
+    """What a rung says of a function that stands on each device in an operator's place."""
+    subject = ladder.Subject(OPERATORS[name], "planted", backend, backend.spread(function), **more)
+    [check] = ladder.climb(subject, rung, [workload])
+    return check.status
+
+
+# --- all_gather and reduce_scatter ---------------------------------------------------------------
 
 THREE = Workload("three", {"devices": 3, "rows": 8, "columns": 128})
 TORUS = OPERATORS["all_gather"].workloads["torus"]
@@ -33,7 +54,7 @@ def test_gradients_on_a_torus(name):
         ("all_gather", (0, 8), "float32", "x", r"x\.shape is \(0, 8\); accepted: dimensions"),
     ],
 )
-def test_what_is_refused_before_anything_runs(name, shape, dtype, axis, words):
+def test_what_a_gather_and_a_scatter_refuse(name, shape, dtype, axis, words):
     x = np.zeros((2, *shape), dtype)
     operator = getattr(collectives, name)
     with pytest.raises(ValueError, match=words):
@@ -59,10 +80,271 @@ def forgetful(x, axis_name, *, interpret, lost):
 
 @pytest.mark.parametrize("lost", ["", "all", "one", "order"])
 @pytest.mark.parametrize("workload", [THREE, TORUS], ids=lambda w: w.name)
-def test_a_planted_fault_falls(lost, workload):
-    function = PALLAS_TPU_MESH.spread(functools.partial(forgetful, lost=lost))
-    operator = OPERATORS["all_gather"]
-    subject = ladder.Subject(operator, "planted", PALLAS_TPU_MESH, function, tunable=True)
-    [check] = ladder.climb(subject, "simulate", [workload])
+def test_a_gather_that_loses_something_falls(lost, workload):
     falls = lost if workload is TORUS else lost.replace("order", "")
-    assert check.status == (ladder.FAILED if falls else ladder.PASSED), check
+    function = functools.partial(forgetful, lost=lost)
+    assert climb("all_gather", function, workload, tunable=True) == OUTCOME[not falls]
+
+
+# --- all_to_all, and experts over four chips ------------------------------------------------------
+
+TOP, EXPERTS = 2, 8
+
+
+test_what_all_to_all_refuses = refuses(
+    lambda shape, sizes, axis: jax.vmap(
+        lambda x: collectives.all_to_all(x, sizes, axis), axis_name="x"
+    )(np.zeros((2, *shape), np.float32)),
+    ((2, 8, 4), np.zeros(2, np.int32), ("x",), r"axis_name is \('x',\); accepted: one axis"),
+    ((3, 8, 4), np.zeros(2, np.int32), "x", r"x\.shape\[0\] is 3; accepted: 2"),
+    ((2, 8, 4), np.zeros(3, np.int32), "x", r"sizes\.shape\[0\] is 3; accepted: 2"),
+    ((2, 8, 4), np.zeros(2, np.float32), "x", r"sizes\.dtype is 'float32'; accepted: int32"),
+    ((2, 8), np.zeros(2, np.int32), "x", r"x\.shape is \(2, 8\); accepted: 3 dimensions"),
+)
+
+
+def exchanged(x, sizes, axis_name, *, interpret, fault):
+    """Right, or what a fault leaves: blocks of other devices, rows too many, a lost last row."""
+    if fault == "rows":
+        sizes = jnp.minimum(sizes + 1, x.shape[1])
+    y = collectives.all_to_all(x, sizes, axis_name, interpret=interpret)
+    if fault == "last":
+        come = lax.all_to_all(sizes, axis_name, 0, 0)
+        y = y.at[:, come.max() - 1].set(0)
+    return y[::-1] if fault == "order" else y
+
+
+@pytest.mark.parametrize("fault", ["", "order", "rows", "last"])
+def test_an_exchange_that_is_wrong_falls(fault):
+    workload = OPERATORS["all_to_all"].workloads["three"]
+    function = functools.partial(exchanged, fault=fault)
+    assert climb("all_to_all", function, workload) == OUTCOME[not fault]
+
+
+def experts(x, router, gate, up, down):
+    """Each chip's tokens through the experts of all chips, which have EXPERTS / 4 each."""
+    chips, here, (tokens, width) = lax.axis_size("x"), gate.shape[0], x.shape
+    multiply = functools.partial(grouped_matmul, implementation="xla")
+    logits, chosen = route(x, router, TOP)
+    order = jnp.argsort(chosen.ravel(), stable=True)  # row → its token and which of its choices
+    counts = (chosen.reshape(-1, 1) == jnp.arange(EXPERTS)).sum(0, dtype=jnp.int32)
+    chip = chosen.ravel()[order] // here
+    sizes = counts.reshape(chips, here).sum(1)
+    place = jnp.arange(tokens * TOP) - (jnp.cumsum(sizes) - sizes)[chip]
+    rows = jnp.zeros((chips, tokens * TOP, width)).at[chip, place].set(x[order // TOP])
+    came = lax.all_to_all(counts.reshape(chips, here), "x", 0, 0)  # [from, expert here]
+    rows = collectives.all_to_all(rows, sizes, "x")
+    ends = jnp.cumsum(came, 1)[:, None]
+    expert = (jnp.arange(tokens * TOP)[:, None] >= ends).sum(2).ravel()  # `here` of no row at all
+    sort = jnp.argsort(expert, stable=True)
+    mine, groups = rows.reshape(-1, width)[sort], came.sum(0)
+    hidden = jax.nn.silu(multiply(mine, gate, groups)) * multiply(mine, up, groups)
+    out = multiply(hidden, down, groups)[jnp.argsort(sort)].reshape(rows.shape)
+    back = collectives.all_to_all(out, came.sum(1), "x")[chip, place][jnp.argsort(order)]
+    return (weights(logits, chosen)[..., None] * back.reshape(tokens, TOP, width)).sum(1)
+
+
+def over_chips(*arrays):
+    specs = {"in_specs": (P("x"), P(), P("x"), P("x"), P("x")), "out_specs": P("x")}
+    run = lambda *arrays: jax.shard_map(experts, **specs, check_vma=False)(*arrays)
+    result, back = jax.vjp(run, *arrays)
+    return result, *back(jnp.ones_like(result))
+
+
+def test_experts_over_four_chips_are_those_of_one():
+    rng = np.random.default_rng(0)
+    shapes = (4 * 6, 16), (16, EXPERTS), (EXPERTS, 16, 24), (EXPERTS, 16, 24), (EXPERTS, 24, 16)
+    arrays = [(rng.standard_normal(s) / s[-2] ** 0.5).astype(np.float32) for s in shapes]
+    with jax.enable_x64(True):
+        wide = [x.astype(np.float64) for x in arrays]
+        exact, back = jax.vjp(functools.partial(one_chip.experts, top_k=TOP), *wide)
+        wanted = [np.asarray(x) for x in (exact, *back(jnp.ones_like(exact)))]
+    for seed in (1, 2):
+        run = tpu.simulate(over_chips, *arrays, mesh={"x": 4}, seed=seed)
+        assert run.races == ()
+        for result, exact in zip(run.result, wanted, strict=True):
+            assert np.abs(result - exact).max() < 1e-4 * np.abs(exact).max()
+
+
+# --- products on a ring ---------------------------------------------------------------------------
+
+PRODUCT = {"devices": 3, "rows": 20, "k": 16, "columns": 128}
+NAMES = "all_gather_matmul", "matmul_reduce_scatter"
+
+
+@pytest.mark.parametrize("kind", [ring.GATHER_MATMUL, ring.MATMUL_SCATTER])
+def test_strips_cover_a_part_and_find_room(kind):
+    rng = np.random.default_rng(0)
+    for dtype in ("float32", "bfloat16"):
+        for rows, k, columns in 2 ** rng.integers(0, 14, (20, 3)) + rng.integers(0, 5, (20, 3)):
+            w = jax.ShapeDtypeStruct((int(k), int(columns)), dtype)
+            strips = matmul_ring.make_strips("x", 4, kind, int(rows), w)
+            assert rows <= strips.rows and columns <= strips.columns * strips.block.bn
+            assert strips.per_lane > 1 and strips.block.fits(dtype, tpu.CHIPS["v5e"].vmem_bytes)
+            assert strips.block.bm % (32 // w.dtype.itemsize) == strips.block.bn % 128 == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "w", "words"),
+    [
+        (NAMES[1], (7, 8), (8, 4), r"x\.shape\[0\] is 7; accepted: a multiple of 2"),
+        (NAMES[0], (8, 8), (9, 4), r"w\.shape\[0\] is 9; accepted: 8, as x\.shape\[1\]"),
+        (NAMES[0], (8, 8), (8,), r"w\.shape is \(8,\); accepted: 2 dimensions"),
+        (NAMES[0], (8, 0), (0, 4), r"x\.shape is \(8, 0\); accepted: dimensions"),
+        (NAMES[0], (8, 1 << 20), (1 << 20, 4), r"w\.shape is .*1048576, 4.*VMEM of a v5e"),
+        (NAMES[1], (8, 8), (8, 1 << 21), r"w\.shape is .*2097152.*VMEM of a v5e"),
+    ],
+)
+def test_what_products_on_a_ring_refuse(name, x, w, words):
+    operator = jax.vmap(lambda x, w: getattr(collectives, name)(x, w, "x"), axis_name="x")
+    shapes = (jax.ShapeDtypeStruct((2, *shape), jnp.float32) for shape in (x, w))
+    with pytest.raises(ValueError, match=words):
+        jax.eval_shape(operator, *shapes)
+
+
+def there_and_back(x, w, names):
+    """Rows times columns of all devices, then times their transpose, added up; its gradients."""
+
+    def local(x, w):
+        hidden = collectives.all_gather_matmul(x, w, names)
+        return collectives.matmul_reduce_scatter(hidden, w.T, names)
+
+    specs = {"in_specs": (P(names), P(None, names)), "out_specs": P(names)}
+    run = lambda x, w: jax.shard_map(local, **specs, check_vma=False)(x, w)
+    result, back = jax.vjp(run, x, w)
+    return result, *back(jnp.ones_like(result))
+
+
+def test_several_axes_and_gradients_through_both():
+    rng = np.random.default_rng(1)
+    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 8), (8, 12)))
+    two_by_two = functools.partial(there_and_back, names=("x", "y"))
+    run = tpu.simulate(two_by_two, x, w, mesh={"x": 2, "y": 2}, seed=2)
+    ones = np.ones_like(x)
+    wanted = x @ w @ w.T, ones @ w @ w.T, x.T @ ones @ w + ones.T @ x @ w
+    assert run.races == ()
+    assert all(np.allclose(*pair, rtol=1e-4, atol=1e-4) for pair in zip(run.result, wanted))
+
+
+def multiplied(x, w, axis_name, *, interpret, fault):
+    """all_gather_matmul in two steps: right, all zeros, a part that is another's, of another w."""
+    whole = collectives.all_gather(x, axis_name, interpret=interpret)
+    if fault == "part":
+        whole = jnp.roll(whole, x.shape[0], 0)
+    product = jnp.dot(whole, w.at[-1].set(0) if fault == "k" else w, precision="highest")
+    return product * 0 if fault == "zeros" else product
+
+
+@pytest.mark.parametrize("fault", ["", "zeros", "part", "k"])
+def test_a_product_on_a_ring_that_is_wrong_falls(fault):
+    function = functools.partial(multiplied, fault=fault)
+    assert climb(NAMES[0], function, Workload("three", PRODUCT)) == OUTCOME[not fault]
+
+
+def test_work_hides_messages_and_what_it_does_not_hide_is_waited_for():
+    wait = lambda share: Message(share, ("arrived",))
+    sent = lambda share, to: Message(share, ("sent", "arrived"), to, 10)
+    assert duration([sent(0, 1), wait(0.5)], 100, 1, 2) == 100
+    assert duration([sent(0, 1), wait(0)], 100, 1, 2) == 112
+    assert duration([sent(0, 1), wait(0.1)], 100, 1, 2) == 102
+    # One link serves one after another, two links both.
+    assert duration([sent(0, 1), sent(0, 1), wait(0), wait(0)], 100, 1, 0) == 120
+    assert duration([sent(0, 1), sent(0, 2), wait(0), wait(0)], 100, 1, 0) == 110
+
+
+# --- attention on a ring --------------------------------------------------------------------------
+
+SIZES = {"devices": 3, "b": 1, "h": 2, "n": 8, "d": 16}
+CAUSAL = Workload("causal", SIZES, options={"causal": True})
+
+
+@pytest.mark.parametrize("devices", [1, 2, 7])
+def test_zigzag_gives_each_device_as_many_pairs_and_leads_back(devices):
+    tokens = np.arange(devices * 6)
+    cut = zigzag(tokens, devices, axis=0)
+    assert np.array_equal(zigzag(cut, devices, axis=0, back=True), tokens)
+    seen = (cut + 1).reshape(devices, 6).sum(1)  # token i sees i + 1 keys
+    assert len(set(seen)) == 1
+    assert np.array_equal(zigzag(jnp.asarray(tokens), devices, axis=0), cut)
+
+
+def test_uneven_parts_are_refused():
+    with pytest.raises(ValueError, match=r"x\.shape\[2\] is 6; accepted: a multiple of 4"):
+        zigzag(np.zeros((1, 1, 6, 8)), 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"n": 3, "causal": True}, r"q\.shape\[2\] \(tokens\) is 3; accepted: an even number"),
+        ({"d": 257}, r"q\.shape\[3\] \(head_dim\) is 257; accepted: at most 256"),
+        ({"dtype": "int32"}, r"q\.dtype is 'int32'; accepted: float32, bfloat16"),
+        ({"m": 5}, r"k\.shape is \(1, 1, 5, 8\); accepted: \(1, 1, 4, 8\), as q has it"),
+        ({"causal": 2}, "causal is 2; accepted: False, True"),
+        ({"scale": float("nan")}, "scale is nan; accepted: None or a finite number"),
+        ({"block": 100}, "block is 100; accepted: None or a multiple of 128"),
+        ({"axis_name": "z"}, "axis_name is 'z'; accepted: one axis of the mesh"),
+        ({"axis_name": ("x",)}, r"axis_name is \('x',\); accepted: one axis of the mesh"),
+        ({"implementation": "ring"}, "implementation is 'ring'; accepted: xla, gathered, pallas"),
+    ],
+)
+def test_what_ring_attention_refuses(change, words):
+    options = {"axis_name": "x", **change}
+    n, d = options.pop("n", 4), options.pop("d", 8)
+    m, dtype = options.pop("m", n), options.pop("dtype", "float32")
+    q, k = (np.zeros((2, 1, 1, tokens, d), dtype) for tokens in (n, m))
+    with pytest.raises(ValueError, match=words):
+        jax.vmap(lambda q, k: ring_attention(q, k, k, **options), axis_name="x")(q, k)
+
+
+def attended(q, k, v, axis_name, *, causal, fault=None):
+    """Attention of all keys, gathered; right without a fault."""
+    names = {"axis_name": axis_name, "axis": 2, "tiled": True}
+    devices, me, tokens = jax.lax.axis_size(axis_name), jax.lax.axis_index(axis_name), q.shape[2]
+    if fault == "own":  # what the others hold never arrives
+        k, v = (jnp.tile(x, (1, 1, devices, 1)) for x in (k, v))
+    else:
+        k, v = (jax.lax.all_gather(x, **names) for x in (k, v))
+    place = np.arange(devices * tokens)
+    if fault != "order":  # as if the parts stood one after another
+        place = zigzag(place, devices, axis=0)
+    mine = jax.lax.dynamic_slice_in_dim(jnp.asarray(place), me * tokens, tokens)
+    s = q.shape[3] ** -0.5 * jnp.einsum("bhnd,bhmd->bhnm", q, k, precision="highest")
+    s = jnp.where(place <= mine[:, None] + (fault == "one later"), s, -jnp.inf)
+    o = jnp.einsum("bhnm,bhmd->bhnd", jax.nn.softmax(s), v, precision="highest")
+    return o * 0 if fault == "zeros" else o
+
+
+@pytest.mark.parametrize("fault", [None, "zeros", "own", "order", "one later"])
+def test_attention_on_a_ring_that_is_wrong_falls_and_one_in_another_way_passes(fault):
+    function = functools.partial(attended, fault=fault)
+    assert climb("ring_attention", function, CAUSAL, "interpret", XLA_MESH) == OUTCOME[not fault]
+
+
+def cut(q, k, v, names):
+    spec = P(*names)
+    local = lambda q, k, v: ring_attention(q, k, v, "y", causal=True)
+    return jax.shard_map(local, in_specs=spec, out_specs=spec, check_vma=False)(q, k, v)
+
+
+def test_a_ring_along_one_axis_of_two():
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((2, 1, 16, 16)).astype(np.float32) for _ in range(3))
+    own = functools.partial(cut, names=("x", None, "y"))
+    runs = [tpu.simulate(own, q, k, v, mesh={"x": 2, "y": 2}, seed=seed) for seed in (1, 2)]
+    parts = [x.reshape(2, 1, 2, 8, 16).transpose(2, 0, 1, 3, 4) for x in (q, k, v)]
+    wanted = reference.ring_attention(*(x.astype(np.float64) for x in parts), causal=True)
+    assert runs[0].races == runs[1].races == ()
+    assert np.array_equal(runs[0].result, runs[1].result)
+    result = runs[0].result.reshape(2, 1, 2, 8, 16).transpose(2, 0, 1, 3, 4)
+    assert np.abs(result - wanted).max() < 1e-6 * np.abs(v).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chip", "mesh"), [("v5e", {"y": 4}), ("v6e", {"x": 2, "y": 4})], ids=str)
+def test_it_compiles_for_meshes(chip, mesh):
+    x = jax.ShapeDtypeStruct((2, 2, 4096, 128), jnp.bfloat16)
+    own = functools.partial(cut, names=("x" if "x" in mesh else None, None, "y"))
+    specs = {"in_specs": P(None, None, "y"), "out_specs": P(None, None, "y")}
+    program = tpu.compile(own, x, x, x, chip=chip, mesh=mesh, **specs)
+    assert [i.is_kernel for i in program.module.run].count(True) == 1

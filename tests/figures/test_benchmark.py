@@ -184,11 +184,3 @@ def test_an_operator_that_takes_out_writes_to_the_same_memory_each_time(name):
     assert call() is first
     (tile,) = bricks.workloads.arguments(workload)
     assert np.array_equal(first, bricks.reference(tile, **workload.options))
-
-
-def test_the_floor_of_padding_is_timed_beside_it():
-    bricks = OPERATORS["brick_pad"]
-    found = bench(bricks, [bricks["numpy"]], bricks.workloads["small"], repeats=3)
-    assert found.limit == "fill_" and set(found.timings) == {"numpy", "fill_"}
-    kept = {row.implementation: row.quantity for row in found.records()}
-    assert kept == {"numpy": "time", "fill_": "limit"}

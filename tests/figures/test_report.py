@@ -4,9 +4,11 @@ import dataclasses
 
 import jax
 import pytest
+from rich.console import Console
 
 from kernels import figures
 from kernels.figures import Key, report, schema, store
+from kernels.figures.table import Paragraph, Table, as_text
 from kernels.machines.pallas.work import matmul_flops
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
@@ -244,13 +246,6 @@ def test_what_other_compilers_recorded_says_so(recorded, said):
     assert words == (said and f"recorded with {said} estimated here with {installed}")
 
 
-def test_all_of_results_can_be_shown():
-    for group in (*report.figures(), *report.parts(), *report.trials()):
-        assert group.rows and list(report.sources(group))
-        for row in group.rows:
-            assert all(row.ratio(kind) != 0 and row.share(kind) != 0 for kind in row.figures)
-
-
 def test_groups_of_all_operators_have_an_order():
     """As the catalog has them; what it has no name for behind, numbers by value."""
     found = report.figures()
@@ -272,3 +267,47 @@ def test_a_size_of_one_s_own_has_a_limit_and_on_several_devices_that_of_each():
     moved = (128 * 512 + 512 * 512 + 4 * 128 * 512) * 2
     limit = report.floor(Key.of("all_gather_matmul", "pallas", four, "v5e"))
     assert limit.value == pytest.approx(moved / 819e9 * 1e3)
+
+
+TABLE = Table(
+    ("kernel", "time"),
+    [("a|b <c>", "1 ms"), ("[red]d[/]", "FAILED")],
+    "A title that is longer than the table is wide",
+    right=("time",),
+    colours={"FAILED": "red"},
+)
+
+
+def test_in_a_terminal():
+    lines = [line.strip() for line in as_text([TABLE]).splitlines()]
+    assert lines[0] == TABLE.caption
+    assert "[red]d[/]   FAILED" in lines  # what looks like markup is none
+    assert "a|b <c>       1 ms" in lines  # flush right
+    console = Console(color_system="standard", force_terminal=True, no_color=False)
+    with console.capture() as captured:
+        console.print(TABLE)
+    assert "\x1b[31mFAILED" in captured.get()
+    assert as_text([Table((), [("a", "b")])]) == "a  b"
+    folded = as_text([Table(("name",), [("long " * 10,)])], width=20)
+    assert folded.count("long") == 10 and max(map(len, folded.splitlines())) <= 20
+
+
+def test_on_a_page():
+    page = TABLE._repr_html_()
+    assert "<td>a|b &lt;c&gt;</td>" in page and "<th>time</th>" in page and "A title" in page
+    assert "<thead>" not in Table((), [("a",)])._repr_html_()
+    said = Paragraph("is <wrong>\nhere", lead="it ", style="red")._repr_html_()
+    assert said == "<p class=wrong><b>it </b>is &lt;wrong&gt;<br>here</p>"
+
+
+def test_in_markdown():
+    assert TABLE.markdown().splitlines() == [
+        "| kernel | time |",
+        "| --- | ---: |",
+        r"| a\|b <c> | 1 ms |",
+        "| [red]d[/] | **FAILED** |",
+    ]
+
+
+def test_a_paragraph_is_not_folded():
+    assert as_text([Paragraph("word " * 50)], width=40).count("\n") == 0

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from refused import refuses
 
 from kernels.figures import schema, store
 from kernels.figures.schema import Key, Named, Record
@@ -65,19 +66,14 @@ def test_names_and_values_have_one_text():
             Named(unreadable)
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"kind": "guessed"}, "kind is 'guessed'; accepted: measured, estimated, published"),
-        ({"kind": "published"}, "source is empty"),
-        ({"pass_": "sideways"}, "pass is 'sideways'; accepted: forward"),
-        ({"quantity": "beauty"}, "quantity is 'beauty'"),
-        ({"sizes": {"m": 0.5}}, "the size m is '0.5'; accepted: a whole number"),
-    ],
+test_what_no_record_can_be = refuses(
+    lambda change: of(**change),
+    ({"kind": "guessed"}, "kind is 'guessed'; accepted: measured, estimated, published"),
+    ({"kind": "published"}, "source is empty"),
+    ({"pass_": "sideways"}, "pass is 'sideways'; accepted: forward"),
+    ({"quantity": "beauty"}, "quantity is 'beauty'"),
+    ({"sizes": {"m": 0.5}}, "the size m is '0.5'; accepted: a whole number"),
 )
-def test_what_no_record_can_be(change, says):
-    with pytest.raises(ValueError, match=says):
-        of(**change)
 
 
 CHANGES = {

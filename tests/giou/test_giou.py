@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kernels import figures, optional, tpu
 from kernels.figures import Key
 from kernels.giou import giou, reference
-from kernels.giou.pallas import LANES, LONGEST, _as_boxes, _as_rows
+from kernels.giou.pallas import LANES, LONGEST
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
@@ -99,15 +99,6 @@ def test_equal_coordinates_share_the_derivative():
     for name, (of_preds, of_targets) in zip(WITH_GRADIENT, found, strict=True):
         np.testing.assert_allclose(of_preds, found[0][0], atol=1e-7, err_msg=name)
         np.testing.assert_allclose(of_targets, found[0][1], atol=1e-7, err_msg=name)
-
-
-@pytest.mark.parametrize("n", [LANES, 2 * LANES, 5 * LANES])
-def test_rows_are_the_boxes(n):
-    x = np.arange(3 * n * 4.0).reshape(3, n, 4)
-    rows = _as_rows(x)
-    assert np.array_equal(rows[2], x[0, :LANES, 2])
-    assert np.array_equal(rows[4 * n // LANES], x[1, :LANES, 0])
-    assert np.array_equal(_as_boxes(rows, 3, n), x)
 
 
 @pytest.mark.parametrize("b, n", [(1, LONGEST), (9, LONGEST + LANES), (2, 3 * LANES)])
@@ -205,9 +196,3 @@ def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
     key = Key.of("giou", "xla", WORKLOADS["published"], chip, "gradient")
     theirs = next(r.value for r in figures.read("estimated.csv") if r.key == key)
     assert found.seconds * 1e3 < 2 / 3 * theirs
-
-
-@pytest.mark.slow
-def test_the_static_profile_beats_that_of_the_published_form():
-    ours, published = (sum(op.model_cycles for op in estimate(n).ops) for n in ("pallas", "v0"))
-    assert ours <= 0.6 * published

@@ -79,10 +79,5 @@ def test_the_build_is_the_documents_own(monkeypatch, tmp_path):
     assert given == {"build_directory": str(tmp_path)}
 
 
-def test_without_a_machine_interpret_false_says_so():
-    with pytest.raises(ValueError, match="torch_neuronx"):
-        giou(*boxes(1, 1), implementation="gpsimd", interpret=False)
-
-
 def test_the_prelude_ends_before_the_kernel():
     assert "float score(" in PRELUDE and "get_dst_tensor" not in PRELUDE

@@ -7,9 +7,7 @@ import sys
 import types
 from pathlib import Path
 
-import door
 import pytest
-from nbmake import pytest_items
 
 from kernels.machines import compat
 from kernels.machines.compat import Changed
@@ -228,20 +226,3 @@ def test_torchax_has_its_table_back(monkeypatch):
         assert amp.autocast_policy == {"matmul": "low", "sum": "low", "linear": "low"}
         raise KeyError
     assert amp.autocast_policy == policy
-
-
-def test_nbmake_runs_notebooks_through_what_it_is_given(monkeypatch, tmp_path):
-    monkeypatch.setattr(pytest_items, "NotebookRun", pytest_items.NotebookRun)
-    seen = []
-    door.run_through(lambda path, execute: seen.append(path) or door.executed("as it is"))
-    result = pytest_items.NotebookRun(tmp_path / "a.ipynb", 10).execute()
-    assert (result.nb, result.error, seen) == ("as it is", None, [tmp_path / "a.ipynb"])
-
-
-def test_the_outputs_of_the_cell_that_failed():
-    result = types.SimpleNamespace(
-        nb=types.SimpleNamespace(cells=[{"outputs": ["first"]}, {"outputs": ["second"]}]),
-        error=types.SimpleNamespace(failing_cell_index=1),
-    )
-    assert door.failed_outputs(pytest_items.NotebookFailedException(result)) == ["second"]
-    assert door.failed_outputs(ValueError("of somebody else")) == []

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refused import refuses
 
 from kernels.machines.optional import available
 from kernels.machines.pallas import calls
@@ -133,32 +134,27 @@ def whole(*values):
     return np.array(values, np.int32)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        (dict(blocks=FLOAT((32, 64))), r"accepted: \[number, bm, bk\]"),
-        (dict(blocks=FLOAT((1, 0, 64))), r"accepted: \[number, bm, bk\]"),
-        (dict(blocks=FLOAT((1, 12, 64))), "accepted: multiples of 8"),
-        (dict(y=FLOAT(64)), r"y.shape is \(64,\)"),
-        (dict(blocks=np.ones((1, 8, 64), np.int8)), "blocks.dtype is int8"),
-        (dict(blocks=TWO), r"rows.shape is \(1,\)"),
-        (dict(rows=[0]), "rows is a list"),
-        (dict(rows=np.zeros(1, np.int64)), "rows.dtype is 'int64'"),
-        (dict(rows=whole(8)), "rows is one with 8; accepted: 0 to 7"),
-        (dict(columns=whole(-1)), "columns is one with -1"),
-        (dict(blocks=TWO, rows=whole(1, 0), columns=whole(0, 0)), "rows is one that descends"),
-        (dict(blocks=TWO, rows=whole(0, 0), columns=whole(0, 0)), "two blocks in the same place"),
-        (dict(m=0), "m is 0"),
-        (dict(y=FLOAT((64, 300)), bn=100), "bn is 100; accepted: a mult"),
-        (dict(implementation="cusparse"), "xla, pallas"),
-        (dict(implementation="xla", bn=3), "bn is 3; accepted: None"),
-        (dict(m=8 * MOST_STEPS), "scalar memory"),
-    ],
+RIGHT = dict(blocks=FLOAT((1, 8, 64)), y=FLOAT((64, 3)), rows=whole(0), columns=whole(0))
+test_refuses_before_anything_runs = refuses(
+    lambda wrong: block_sparse_matmul(**RIGHT | wrong),
+    (dict(blocks=FLOAT((32, 64))), r"accepted: \[number, bm, bk\]"),
+    (dict(blocks=FLOAT((1, 0, 64))), r"accepted: \[number, bm, bk\]"),
+    (dict(blocks=FLOAT((1, 12, 64))), "accepted: multiples of 8"),
+    (dict(y=FLOAT(64)), r"y.shape is \(64,\)"),
+    (dict(blocks=np.ones((1, 8, 64), np.int8)), "blocks.dtype is int8"),
+    (dict(blocks=TWO), r"rows.shape is \(1,\)"),
+    (dict(rows=[0]), "rows is a list"),
+    (dict(rows=np.zeros(1, np.int64)), "rows.dtype is 'int64'"),
+    (dict(rows=whole(8)), "rows is one with 8; accepted: 0 to 7"),
+    (dict(columns=whole(-1)), "columns is one with -1"),
+    (dict(blocks=TWO, rows=whole(1, 0), columns=whole(0, 0)), "rows is one that descends"),
+    (dict(blocks=TWO, rows=whole(0, 0), columns=whole(0, 0)), "two blocks in the same place"),
+    (dict(m=0), "m is 0"),
+    (dict(y=FLOAT((64, 300)), bn=100), "bn is 100; accepted: a mult"),
+    (dict(implementation="cusparse"), "xla, pallas"),
+    (dict(implementation="xla", bn=3), "bn is 3; accepted: None"),
+    (dict(m=8 * MOST_STEPS), "scalar memory"),
 )
-def test_refuses_before_anything_runs(wrong, says):
-    right = dict(blocks=FLOAT((1, 8, 64)), y=FLOAT((64, 3)), rows=whole(0), columns=whole(0))
-    with pytest.raises(ValueError, match=says):
-        block_sparse_matmul(**right | wrong)
 
 
 @pytest.mark.parametrize(

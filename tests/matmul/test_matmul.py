@@ -9,13 +9,16 @@ import ml_dtypes
 import numpy as np
 import pytest
 from close import assert_close, assert_right
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from refused import refuses
 
+from kernels import neuron
 from kernels.machines.gpu.interpreted import interprets
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import CHIPS, lower, simulate
-from kernels.matmul import BlockSizes, matmul, mosaic_gpu
+from kernels.machines.tpu.export import abstract_device
+from kernels.matmul import BlockSizes, matmul, mosaic_gpu, nki
 from kernels.matmul.blocks import RESERVE
 
 RNG = np.random.default_rng(0)
@@ -78,37 +81,24 @@ def test_the_simulator_cannot_take_vmap_yet():
         simulate(batched, x, y)
 
 
-def test_float32_asks_for_full_precision_on_a_tpu():
-    """Without it the MXU multiplies bfloat16, and float32 loses 16 bits."""
-    x = jax.ShapeDtypeStruct((128, 128), jnp.float32)
-    for implementation in ("pallas", "xla"):
-        f = functools.partial(matmul, implementation=implementation, interpret=False)
-        assert "HIGHEST" in str(jax.make_jaxpr(f)(x, x))
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (dict(y=FLOAT((4, 5))), r"y.shape is \(4, 5\); accepted: 3 in dimension 0"),
-        (dict(transpose_rhs=True), "accepted: 3 in dimension 1"),
-        (dict(x=FLOAT(3)), r"x.shape is \(3,\); accepted: 2 dimensions"),
-        (dict(y=FLOAT((1, 3, 5))), "y.shape"),
-        (dict(x=FLOAT((0, 3))), "dimensions of at least 1"),
-        (dict(x=FLOAT((2, 0)), y=FLOAT((0, 5))), "dimensions of at least 1"),
-        (dict(implementation="cublas"), "accepted: xla, pallas"),
-        (dict(activation="relu"), "activation is 'relu'"),
-        (dict(block=(8, 128, 128)), r"block is \(8, 128, 128\)"),
-        (dict(implementation="xla", block=BlockSizes(8, 128, 128)), "block is 8×128×128"),
-        (dict(y=np.ones((3, 5), np.int8)), "y.dtype is int8; accepted: float32"),
-        *(
-            (dict(x=np.ones((2, 3), dtype)), f"x.dtype is '{dtype}'")
-            for dtype in ("float64", "float16", "int32", "uint8")
-        ),
-    ],
+test_refuses_before_anything_runs = refuses(
+    lambda change: matmul(**dict(x=FLOAT((2, 3)), y=FLOAT((3, 5))) | change),
+    (dict(y=FLOAT((4, 5))), r"y.shape is \(4, 5\); accepted: 3 in dimension 0"),
+    (dict(transpose_rhs=True), "accepted: 3 in dimension 1"),
+    (dict(x=FLOAT(3)), r"x.shape is \(3,\); accepted: 2 dimensions"),
+    (dict(y=FLOAT((1, 3, 5))), "y.shape"),
+    (dict(x=FLOAT((0, 3))), "dimensions of at least 1"),
+    (dict(x=FLOAT((2, 0)), y=FLOAT((0, 5))), "dimensions of at least 1"),
+    (dict(implementation="cublas"), "accepted: xla, pallas"),
+    (dict(activation="relu"), "activation is 'relu'"),
+    (dict(block=(8, 128, 128)), r"block is \(8, 128, 128\)"),
+    (dict(implementation="xla", block=BlockSizes(8, 128, 128)), "block is 8×128×128"),
+    (dict(y=np.ones((3, 5), np.int8)), "y.dtype is int8; accepted: float32"),
+    *(
+        (dict(x=np.ones((2, 3), dtype)), f"x.dtype is '{dtype}'")
+        for dtype in ("float64", "float16", "int32", "uint8")
+    ),
 )
-def test_refuses_before_anything_runs(change, says):
-    with pytest.raises(ValueError, match=says):
-        matmul(**dict(x=FLOAT((2, 3)), y=FLOAT((3, 5))) | change)
 
 
 class TestBlockSizes:
@@ -117,33 +107,35 @@ class TestBlockSizes:
         with pytest.raises(ValueError, match="whole number"):
             BlockSizes(*sizes)
 
-    @pytest.mark.parametrize(
-        ("block", "dtype", "says"),
-        [
+    test_refuses_what_no_register_tiles = staticmethod(
+        refuses(
+            lambda block, dtype: matmul(*operands(256, 256, 256, dtype), block=block),
             (BlockSizes(4, 128, 128), "float32", "block.bm is 4; accepted: a multiple of 8"),
             (BlockSizes(8, 128, 128), "bfloat16", "block.bm is 8; accepted: a multiple of 16"),
             (BlockSizes(16, 128, 128), "int8", "block.bm is 16; accepted: a multiple of 32"),
             (BlockSizes(32, 64, 128), "float32", "block.bk is 64; accepted: a multiple of 128"),
             (BlockSizes(32, 128, 100), "float32", "block.bn is 100"),
-        ],
+        )
     )
-    def test_refuses_what_no_register_tiles(self, block, dtype, says):
-        x, y = operands(256, 256, 256, dtype)
-        with pytest.raises(ValueError, match=says):
-            matmul(x, y, block=block)
 
     def test_a_block_as_large_as_the_matrix_may_have_any_size(self):
         assert BlockSizes(999, 999, 999).fitted(5, 123, 77, np.float32) == BlockSizes(5, 123, 77)
 
-    @settings(max_examples=100)
+    @settings(max_examples=200)
     @given(
-        shape=st.tuples(*[st.integers(1, 20_000)] * 3),
-        dtype=st.sampled_from([np.float32, ml_dtypes.bfloat16, np.int8]),
+        shape=st.tuples(*[st.integers(1, 70_000)] * 3),
+        dtype=st.sampled_from(["float32", "bfloat16", "int8", "float8_e4m3fn"]),
+        chip=st.sampled_from(sorted(CHIPS)),
     )
-    def test_the_default_is_legal_and_fits(self, shape, dtype):
-        block = BlockSizes.default(*shape, dtype)
+    @example(shape=(1, 1, 1), dtype="float32", chip="v5p")
+    @example(shape=(65536, 32768, 65536), dtype="float32", chip="v5p")
+    def test_the_default_is_legal_and_fits_every_chip(self, shape, dtype, chip):
+        dtype = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+        block = BlockSizes.default(*shape, dtype, CHIPS[chip])
+        with abstract_device(chip):
+            assert BlockSizes.default(*shape, dtype) == block
         assert block.fitted(*shape, dtype) == block
-        assert block.vmem_bytes(dtype) <= CHIPS["v5e"].vmem_bytes - RESERVE
+        assert block.vmem_bytes(dtype) <= CHIPS[chip].vmem_bytes - RESERVE
 
 
 def test_the_rule_for_a_hopper_gpu_takes_the_tile_that_was_fastest_there():
@@ -170,3 +162,19 @@ def test_each_tile_for_a_hopper_gpu_multiplies(tile, parts):
     spec = mosaic_gpu.HopperSpec(None, False, interprets(True), 1)  # its SM takes several tiles
     z = mosaic_gpu.product(jnp.asarray(x), jnp.asarray(y), spec, tile, parts)
     assert_right("matmul", z, x, y)
+
+
+def test_blocks_of_k_are_added_up():
+    x, y = (
+        np.round(np.random.default_rng(0).standard_normal(s) * 4).astype(np.float32)
+        for s in ((1300, 140), (1300, 530))
+    )
+    got = neuron.simulate(nki.matmul_kernel, x, y, rows=1, columns=1, depth=2)
+    assert np.array_equal(got, x.T @ y)
+
+
+def test_each_block_is_fetched_as_often_as_it_says():
+    """Of two blocks of rows and two of columns, x and y come in twice."""
+    x, y = np.zeros((256, 512), np.float32), np.zeros((256, 2048), np.float32)
+    found = neuron.estimate(nki.matmul_kernel, x, y, rows=2, columns=2, depth=2)
+    assert found.dma_bytes == 2 * (x.nbytes + y.nbytes) + 512 * 2048 * 4

@@ -1,12 +1,14 @@
-"""Norms and softmax on a TPU: any shape and rank, rows in parts, what is asked of arguments."""
+"""Norms and softmax: any shape and rank, rows in parts, what is asked of arguments; NKI."""
 
 import jax
 import numpy as np
 import pytest
 from close import assert_right
+from refused import refuses
 
+from kernels import neuron
 from kernels.norm import layer_norm, rms_norm
-from kernels.softmax import RowBlocks, softmax
+from kernels.softmax import RowBlocks, nki, softmax
 
 NORMS = {"rms_norm": (rms_norm, 1), "layer_norm": (layer_norm, 2)}
 ALL = {"softmax": (softmax, 0), **NORMS}
@@ -60,25 +62,39 @@ def test_vmap_of_gradients(name):
 X, W = np.ones((2, 3), np.float32), np.ones(3, np.float32)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "says"),
-    [
-        ((np.ones((2, 0), np.float32), W), {}, r"x.shape is \(2, 0\); accepted: dimensions"),
-        ((np.ones((2, 3), np.int32), W), {}, "x.dtype is 'int32'; accepted: float32, bfloat16"),
-        (([1.0], W), {}, "x is a list; accepted: an array of rank 1"),
-        ((X, W[:2]), {}, r"weight.shape is \(2,\); accepted: \(3,\), as the last axis of x"),
-        ((X, W.astype(np.float16)), {}, "weight.dtype is 'float16'"),
-        ((X, W), {"eps": 0}, "eps is 0; accepted: a number above 0"),
-        ((X, W), {"block": 32}, "block is 32; accepted: None or RowBlocks"),
-        ((X, W), {"implementation": "nki"}, "implementation is 'nki'; accepted: xla, pallas"),
-        ((X, W), {"implementation": "xla", "block": RowBlocks(2, 3)}, "chooses its own"),
-    ],
+test_arguments_are_checked = refuses(
+    lambda arguments, options: rms_norm(*arguments, **options),
+    ((np.ones((2, 0), np.float32), W), {}, r"x.shape is \(2, 0\); accepted: dimensions"),
+    ((np.ones((2, 3), np.int32), W), {}, "x.dtype is 'int32'; accepted: float32, bfloat16"),
+    (([1.0], W), {}, "x is a list; accepted: an array of rank 1"),
+    ((X, W[:2]), {}, r"weight.shape is \(2,\); accepted: \(3,\), as the last axis of x"),
+    ((X, W.astype(np.float16)), {}, "weight.dtype is 'float16'"),
+    ((X, W), {"eps": 0}, "eps is 0; accepted: a number above 0"),
+    ((X, W), {"block": 32}, "block is 32; accepted: None or RowBlocks"),
+    ((X, W), {"implementation": "nki"}, "implementation is 'nki'; accepted: xla, pallas"),
+    ((X, W), {"implementation": "xla", "block": RowBlocks(2, 3)}, "chooses its own"),
 )
-def test_arguments_are_checked(arguments, options, says):
-    with pytest.raises(ValueError, match=says):
-        rms_norm(*arguments, **options)
 
 
 def test_bias_is_checked():
     with pytest.raises(ValueError, match=r"bias.shape is \(2,\); accepted: \(3,\)"):
         layer_norm(X, W, W[:2])
+
+
+def test_the_scalar_engine_adds_up_while_it_raises():
+    """Of a tile: one instruction of exp, one short one that reads the sums out."""
+    found = neuron.estimate(nki.softmax_kernel, np.zeros((128, 512), np.float32))
+    assert found.engines["Scalar"].instructions == 2
+    assert found.engines["Scalar"].by_name["activation_reduce"] == 512
+
+
+test_softmax_checks_its_arguments = refuses(
+    lambda change: softmax(**dict(x=np.zeros(3, np.float32)) | change),
+    (dict(x=np.zeros((2, 0), np.float32)), r"x.shape is \(2, 0\); accepted: dimensions of at"),
+    (dict(x=np.zeros((), np.float32)), r"x.shape is \(\); accepted: 1 dimension"),
+    (dict(x=np.zeros(3, np.int32)), "x.dtype is 'int32'; accepted: float32, bfloat16"),
+    (dict(x=[1.0]), "x is a list; accepted: an array of rank 1"),
+    (dict(implementation="torch"), "is 'torch'; accepted: xla, pallas, mosaic_gpu, nki"),
+    (dict(block=32), r"block is 32; accepted: None or RowBlocks\(rows"),
+    (dict(block=RowBlocks(8, 128), implementation="nki"), 'since "nki" chooses its own'),
+)

@@ -12,7 +12,6 @@ from kernels.figures import read
 from kernels.machines.neuron.modern import isa as nisa
 from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
-from kernels.matmul import nki
 from validation import trn1_kernels, trn1_times
 from validation.trn1_kernels import FIT, KERNELS, TEST
 
@@ -67,16 +66,6 @@ def test_the_halves_are_those_of_the_first_calibration():
         "mamba v3 channels 4096 L 8192",
         "matmul_add_rmsnorm M 4096 N 2048 K 2048",
     }
-
-
-def test_the_price_of_a_reciprocal_comes_from_the_fitted_half():
-    (silu,) = (p for p in KERNELS if p.operator == "silu")
-    assert silu.part == FIT
-    vector = 0.738764 * silu.published_ms * 1e-3 * neuron.CHIPS["trn1"].clock_hz["Vector"]
-    left = vector / (4096 * 7168 // 128) - 2  # an element, less a product of two tiles
-    assert left == pytest.approx(trn1_kernels.FITTED[silu.source]["reciprocal_cycles"], abs=0.05)
-    used = {name for found in trn1_kernels.FITTED.values() for name in found}
-    assert used == {RATE, "reciprocal_cycles"}
 
 
 def bf16(*shape):
@@ -167,11 +156,3 @@ def test_a_product_is_simulated_in_less_than_a_millisecond(dtype):
         neuron.simulate(products, *given, times)
         spent[times] = min(spent[times], time.process_time() - start)
     assert (spent[51] - spent[1]) / 50 < 0.001
-
-
-def test_a_blocked_product_is_simulated_in_milliseconds():
-    x = np.ones((1024, 512), ml_dtypes.bfloat16)
-    neuron.simulate(nki.matmul_kernel, x, x)
-    start = time.process_time()
-    neuron.simulate(nki.matmul_kernel, x, x)
-    assert time.process_time() - start < 32 * 0.003  # 32 products, and all around them

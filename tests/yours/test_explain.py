@@ -19,7 +19,7 @@ from commands import process, python, run
 
 import kernels
 from kernels.machines.optional import available
-from kernels.yours import cache, declared, explaining, guarding, on_tpu, shapes, tpu_words, tuning
+from kernels.yours import cache, declared, guarding, shapes, tpu_words, tuning
 from kernels.yours.explanation import MOST, Explanation, Refusal
 from kernels.yours.report import ProblemResult, Report
 
@@ -514,16 +514,6 @@ def test_every_part_of_the_package_counts_in_a_key(tmp_path):
         file.write_text("2\n")
         digests.add(cache._model.__wrapped__(package))
     assert len(digests) == 1 + len(files) + 1
-
-
-@needs_libtpu
-def test_a_machine_is_resolved_and_asked_whether_it_is_ready_once(here, monkeypatch):
-    asked = []
-    resolve, ready = explaining.machine, on_tpu.ready
-    monkeypatch.setattr(explaining, "machine", lambda *words: asked.append("m") or resolve(*words))
-    monkeypatch.setattr(on_tpu, "ready", lambda: asked.append("r") or ready())
-    assert command(here, "explain", "mine.py").returncode == 0  # the one that it marks
-    assert asked == ["m", "r"]
 
 
 def test_the_help_has_examples():

@@ -201,7 +201,7 @@ def test_a_folder_is_judged_and_its_zeros_deceive_nobody():
     ("name", "options", "status", "says"),
     [
         ("right", [], 0, "right"),
-        ("endless", ["--timeout", "20"], 3, "not done after"),
+        ("endless", ["--timeout", "6"], 3, "not done after"),
         ("hungry", ["--memory", "4"], 3, "memory"),
     ],
 )

@@ -56,8 +56,10 @@ def source():
 def test_the_wheel_holds_the_package_alone(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert "kernels/py.typed" in names
-    for data in ("players/base.js", "gpu/chips.csv", "tpu/refusals.csv", "taichi/driver.c"):
-        assert any(name.endswith(data) for name in names), data
+    files = ["players/base.js", "gpu/chips.csv", "tpu/refusals.csv", "taichi/driver.c"]
+    files += ["torch.h", "neuron-utils.hpp", "register.h", "runtime.cpp", "giou.cpp"]  # for g++
+    for file in files:
+        assert any(name.endswith(file) for name in names), file
     assert not {name.split("/")[0] for name in names if not name.startswith("kernels")}
 
 

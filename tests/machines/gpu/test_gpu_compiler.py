@@ -46,18 +46,6 @@ def test_a_library_call_takes_the_factor_with_it():
     assert kernel.name == compiled.thunks[1].name and kernel.blocks * kernel.threads * 4 == 1 << 20
 
 
-def test_a_tile_of_triton_uses_the_tensor_cores():
-    (kernel,) = product("triton").kernels
-    assert kernel.blocks == 8 * 8 and kernel.threads == 8 * 32
-    assert kernel.shared_bytes == 4 * (128 * 64 + 64 * 128) * 2  # four stages of both operands
-    assert kernel.counts["HGMMA"] and not kernel.spills and 64 <= kernel.registers <= 168
-    assert kernel.occupancy.limiter == "shared memory" and kernel.occupancy.blocks == 1
-    hottest = max(kernel.loops, key=lambda loop: loop.counts["HGMMA"])
-    assert hottest.counts["HGMMA"] and hottest.issue_cycles >= len(hottest.instructions)
-    (tiles,) = product("triton").triton
-    assert "tt.dot" in tiles and "tensor<128x64xbf16>" in tiles
-
-
 def test_emitted_code_multiplies_one_by_one_in_the_order_of_the_steps():
     compiled = product("emitted")
     assert all(t.kind == "CustomKernel" for t in compiled.thunks)

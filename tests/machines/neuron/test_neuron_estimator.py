@@ -1,15 +1,20 @@
-"""Estimates agree with hand counts, and no time line breaks its own rules."""
+"""Estimates agree with hand counts, time lines keep their rules, and the command tells both."""
 
+import dataclasses
 import itertools
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from commands import run
 from hypothesis import given
 from hypothesis import strategies as st
 from nkikernels import stored
+from refused import refuses
 
-from kernels import neuron
+from kernels import __version__, figures, neuron
+from kernels.figures import store
 from kernels.giou import neuronxcc as old
 from kernels.giou import nki as new
 from kernels.machines.neuron import beta1
@@ -230,19 +235,14 @@ def test_an_estimate_says_what_it_is_and_a_shape_is_enough():
     assert neuron.estimate(new.giou_kernel, shape, shape, chip="trn1").seconds == estimate.seconds
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"chip": "inf9"}, "chip is 'inf9'; accepted: inf2, trn1"),
-        ({"dma_bytes_per_second": 0}, "dma_bytes_per_second is 0; accepted: a number above 0"),
-        ({"dma_bytes_per_second": "fast"}, "dma_bytes_per_second is 'fast'"),
-        ({"whole": "no"}, "whole is 'no'; accepted: None, True or False"),
-        ({"reciprocal_cycles": 0}, "reciprocal_cycles is 0; accepted: a number above 0"),
-    ],
+test_arguments_are_checked = refuses(
+    lambda options: neuron.estimate(new.giou_kernel, *boxes(2, 2), **options),
+    ({"chip": "inf9"}, "chip is 'inf9'; accepted: inf2, trn1"),
+    ({"dma_bytes_per_second": 0}, "dma_bytes_per_second is 0; accepted: a number above 0"),
+    ({"dma_bytes_per_second": "fast"}, "dma_bytes_per_second is 'fast'"),
+    ({"whole": "no"}, "whole is 'no'; accepted: None, True or False"),
+    ({"reciprocal_cycles": 0}, "reciprocal_cycles is 0; accepted: a number above 0"),
 )
-def test_arguments_are_checked(options, says):
-    with pytest.raises(ValueError, match=says):
-        neuron.estimate(new.giou_kernel, *boxes(2, 2), **options)
 
 
 def test_every_figure_of_a_chip_has_a_source():
@@ -364,3 +364,26 @@ def test_what_is_left_to_beta_1_s_compiler_goes_to_the_engine_that_is_free():
     free, bound = (neuron.estimate(kernel, x, e) for e in (None, bisa.vector_engine))
     assert free.engines["Scalar"].instructions == 1 and bound.engines["Scalar"].instructions == 0
     assert free.seconds < bound.seconds
+
+
+def test_estimate_says_what_binds():
+    result = run("estimate", "giou/nki", "--workload", "ragged", "--chip", "trn1")
+    assert result.exit_code == 0
+    assert "not measured" in result.output and "trn1" in result.output
+    assert "Vector" in result.output and "µs" in result.output
+
+
+def test_estimates_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
+    assert run("estimate", "giou/neuronxcc", "--figures", "--record").exit_code == 0
+    (record,) = figures.read("estimated.csv")
+    assert (record.operator, record.implementation) == ("giou", "neuronxcc")
+    assert (record.kind, record.unit, record.chip) == ("estimated", "ms", "inf2")
+    assert record.versions == f"kernels {__version__}" and "list schedule" in record.method
+    again = dataclasses.replace(record, date="today")
+    (kept,) = (
+        r
+        for r in figures.read(Path(__file__).parents[3] / "results" / "estimated.csv")
+        if r.identity == record.identity
+    )
+    assert dataclasses.replace(kept, date="today") == again  # the book's figure is today's

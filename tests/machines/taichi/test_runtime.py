@@ -1,6 +1,7 @@
 """Taichi in this process, and in children: started once, silent, and asked only for what is safe.
 
-The kernels are in taichi_samples.py. What needs a fresh process is run in one.
+The kernels are in taichi_samples.py. What needs a fresh process is run in one; what a notebook
+defines, as text, runs in a process that cannot import it.
 """
 
 import functools
@@ -15,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from commands import process
+from refused import refuses
 
 from kernels import optional, taichi
 from kernels.machines.taichi import child, runtime
@@ -54,19 +56,14 @@ def launch(x, out, **more):
     taichi.launch(samples.double, x, out, **more)
 
 
-@pytest.mark.parametrize(
-    ("x", "out", "says"),
-    [
-        (X, [0.0] * 7, "out is a list; accepted: a number, a NumPy array or a torch tensor"),
-        (X > 0, X.copy(), "x.dtype is 'bool'; accepted: int8"),
-        (X.astype(np.complex64), X.copy(), "x.dtype is 'complex64'"),
-        (X[::2], X.copy(), "x is not contiguous; accepted: a contiguous array"),
-        (X[:0], X.copy(), r"x.shape is \(0,\); accepted: 1 to 2³¹ - 1 elements"),
-    ],
+test_what_is_refused_before_the_launch = refuses(
+    launch,
+    (X, [0.0] * 7, "out is a list; accepted: a number, a NumPy array or a torch tensor"),
+    (X > 0, X.copy(), "x.dtype is 'bool'; accepted: int8"),
+    (X.astype(np.complex64), X.copy(), "x.dtype is 'complex64'"),
+    (X[::2], X.copy(), "x is not contiguous; accepted: a contiguous array"),
+    (X[:0], X.copy(), r"x.shape is \(0,\); accepted: 1 to 2³¹ - 1 elements"),
 )
-def test_what_is_refused_before_the_launch(x, out, says):
-    with pytest.raises(ValueError, match=says):
-        launch(x, out)
 
 
 def test_a_wrong_shape_is_refused_by_its_name():
@@ -256,3 +253,33 @@ def test_a_function_that_the_child_cannot_import_is_refused():
 def test_the_child_runs_as_it_is_told():
     assert taichi.simulate(samples.told, X, threads=3).tolist() == [3, 1]
     assert taichi.run(samples.told, X, threads=2).tolist() == [2, 0]
+
+
+def launched(kernel, x):
+    out = taichi.empty(x.shape, x)
+    taichi.launch(kernel.made(), x, out)
+    return out
+
+
+def test_what_was_written_is_made_once_and_runs_here_and_in_a_child():
+    written = taichi.KernelSource.of(samples.double)
+    assert written == taichi.KernelSource.of(samples.double) and written.made() is written.made()
+    assert written.made() is not samples.double
+    x = np.arange(4, dtype=np.float32)
+    assert launched(written, x).tolist() == [0, 2, 4, 6]
+    assert taichi.simulate(launched, written, x).tolist() == [0, 2, 4, 6]
+
+
+def test_the_child_checks_its_accesses():
+    with pytest.raises(taichi.TaichiError, match=r"beyond.*Out of bound access"):
+        taichi.simulate(launched, taichi.KernelSource.of(samples.beyond), np.ones(4, np.float32))
+
+
+def test_it_sees_its_arguments_and_no_more():
+    knows = taichi.KernelSource(
+        "knows", "def knows():\n    return float(np.float32(ti is not None))\n"
+    )
+    asks = taichi.KernelSource("asks", "def asks():\n    return launched\n")
+    assert knows.made()() == 1
+    with pytest.raises(NameError, match="launched"):
+        asks.made()()

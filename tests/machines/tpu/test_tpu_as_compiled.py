@@ -172,3 +172,22 @@ def test_a_kernel_that_interprets_itself_is_refused_however_it_is_made():
 
     with pytest.raises(ValueError, match="interprets its kernel stand_in"):
         export(function, X)
+
+
+VECTOR = jax.ShapeDtypeStruct((1000,), jnp.float32)
+
+
+@pytest.mark.parametrize("chip", tpu.CHIPS)
+def test_the_kernel_reaches_the_program(chip):
+    lowered = tpu.lower(functools.partial(add_vectors, interpret=False), VECTOR, VECTOR, chip=chip)
+    assert lowered.machine == chip and "tpu_custom_call" in lowered.text
+    (kernel,) = lowered.kernels
+    assert "vector.load" in kernel and "#tpu.memory_space<vmem>" in kernel
+
+
+def test_the_triton_kernel_carries_triton_ir():
+    f = functools.partial(add_vectors, implementation="triton", interpret=False)
+    lowered = gpu.lower(f, VECTOR, VECTOR)
+    assert "__gpu$xla.gpu.triton" in lowered.text
+    (kernel,) = lowered.kernels
+    assert all(word in kernel for word in ("tt.make_range", "tt.addptr", "tt.store"))

@@ -10,9 +10,8 @@ from commands import run
 from jax.experimental.pallas import tpu as pltpu
 from pallas_samples import blockwise
 
-from kernels import ladder, optional
+from kernels import optional
 from kernels.figures import read, store
-from kernels.lessons.gallery import vmem_overflow
 from kernels.machines.tpu import TpuCompileError, tuner
 from kernels.machines.tpu.estimate import estimate_program
 from kernels.machines.tpu.explain import facts
@@ -20,7 +19,6 @@ from kernels.machines.tpu.export import export
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
 from kernels.proof.catalog import OPERATORS, find
-from kernels.proof.workload import Workload
 from kernels.yours.explanation import explained
 
 pytestmark = pytest.mark.slow
@@ -142,28 +140,6 @@ def test_tune_where_the_default_is_refused(tmp_path, monkeypatch):
     assert "inf" not in result.output.lower() and "%" not in result.output
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("explain", "matmul/pallas", "-c", "v9"), "chip is 'v9'"),
-        (("explain", "matmul/pallas", "-w", "nosuch"), "workload is 'nosuch'"),
-        (("explain", "nosuch/pallas"), "operator is 'nosuch'"),
-        (("explain", "matmul"), "OPERATOR/IMPLEMENTATION"),
-        (("tune", "add_vectors/triton"), "one in JAX, for v5e"),
-        (("tune", "matmul/pallas", "-w", "m=8 k=8 n=8 float64"), "float64; accepted: float32"),
-        (("explain", "matmul/xla", "-w", "m=8 k=8 n=8 float64"), "float64; accepted: float32"),
-        (("estimate", "depthwise_conv/cuda"), "one that there is an estimate of"),
-        (("tune", "iota/pallas"), "nothing to tune"),
-        (("tune", "matmul/xla", "-w", "m=256 k=256 n=256 bfloat16"), "XLA chooses its own"),
-    ],
-)
-@pytest.mark.libtpu
-def test_wrong_command_lines(words, said):
-    result = run(*words)
-    assert result.exit_code == 2
-    assert said in result.stderr
-
-
 @pytest.mark.parametrize("command", ["explain", "estimate", "tune"])
 def test_without_libtpu(command, monkeypatch):
     available = optional.available
@@ -171,12 +147,3 @@ def test_without_libtpu(command, monkeypatch):
     result = run(command, "matmul/pallas")
     assert result.exit_code == 2
     assert "pip install" in result.stderr and "libtpu" in result.stderr
-
-
-def test_rung_3_reports_what_only_the_compiler_sees(scratch):
-    """Blocks that fit no VMEM pass both interpreters and the lowering."""
-    subject = ladder.Subject(OPERATORS["matmul"], "large", PALLAS_TPU, vmem_overflow.kernel)
-    small = Workload("small", {"m": 8, "k": 128, "n": 1024})
-    checks = list(ladder.climb(subject, "compile", [small, *vmem_overflow.workloads, small]))
-    assert [c.status for c in checks] == ["passed", "failed", "passed"]
-    assert "VMEM" in checks[1].message and checks[0].message == ""

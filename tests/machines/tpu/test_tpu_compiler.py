@@ -3,7 +3,9 @@
 import contextlib
 import errno
 import functools
+import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ from kernels import optional, tpu
 from kernels.machines import cache, child
 from kernels.machines.compat import libtpu
 from kernels.machines.tpu import TpuCompileError, pool
+from kernels.machines.tpu.diagnose import translate
 from kernels.machines.tpu.export import export
 from kernels.matmul import matmul
 
@@ -53,13 +56,6 @@ def started(monkeypatch):
 
 
 # What JAX itself refuses needs no libtpu.
-
-
-def test_export_knows_its_kernels():
-    program = export(multiply, BF16, BF16)
-    assert program.name == "matmul" and program.chip == "v5e" and program.data
-    [call] = program.calls
-    assert call.name == "matmul" and call.grid == (1, 1, 1)
 
 
 def test_export_maps_an_illegal_block():
@@ -139,21 +135,6 @@ def test_too_much_vmem_is_refused_by_what_the_chips_grant(scratch):
     assert error.limit_bytes == 16 << 20 and error.asked_bytes >= 4 * (16 << 20)
     assert dict(error.buffers)["input x (2 buffers)"] == 32 << 20
     assert "Scoped allocation" in error.original and error.seconds > 0
-
-
-def test_unproven_alignment(scratch):
-    def body(i_ref, x_ref, o_ref):
-        o_ref[...] = x_ref[:, pl.ds(i_ref[0], 128)]
-
-    call = pl.pallas_call(
-        body,
-        out_shape=jax.ShapeDtypeStruct((8, 128), jnp.float32),
-        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), pl.BlockSpec(memory_space=pltpu.VMEM)],
-    )
-    args = (jax.ShapeDtypeStruct((1,), jnp.int32), jax.ShapeDtypeStruct((8, 512), jnp.float32))
-    with pytest.raises(TpuCompileError, match="multiple of 128") as caught:
-        tpu.compile(call, *args)
-    assert caught.value.kind == "alignment"
 
 
 def test_timeout(scratch):
@@ -339,19 +320,6 @@ def test_nothing_is_left_in_the_readers_folders(started, scratch, tmp_path, monk
     assert not cache.exists() or not list(cache.iterdir())
 
 
-def test_programs_may_be_made_on_the_way(scratch):
-    made = []
-
-    def programs():
-        for n in (128, 256, 384):
-            made.append(n)
-            yield export(multiply, *[shape(n, n, dtype=jnp.float32)] * 2)
-
-    found = dict(pool.compile_each(programs()))
-    assert made == [128, 256, 384] and sorted(found) == [0, 1, 2]
-    assert [found[i].memory.results for i in range(3)] == [4 * n * n for n in made]
-
-
 def test_a_caller_that_loses_interest(scratch):
     program = export(multiply, BF16, BF16)
     with contextlib.closing(pool.compile_each([program] * 5)) as results:
@@ -431,3 +399,41 @@ def test_a_hopeless_program_does_not_keep_us_waiting(scratch, monkeypatch):
     assert error.kind == "vmem" and error.limit_bytes == 16 << 20
     assert error.asked_bytes == sum(size for _, size in error.buffers) == 7 * (16 << 20)
     assert "not finished" in str(error)
+
+
+MIB = 1 << 20
+# name → the kind, words of the message, and what the compiler said.
+SAID = json.loads(Path(__file__).with_name("data").joinpath("errors.json").read_text())
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_recorded_texts(name):
+    kind, words, text = SAID[name]
+    error = translate(text)
+    assert error.kind == kind and words in str(error) and error.original == text
+    assert "/" not in (error.source or "") and (kind != "block" or error.operand == "args[0]")
+
+
+def test_vmem_says_how_much_and_what():
+    buffers = ("input x", 64 * MIB), ("output o", 64 * MIB)
+    error = translate(SAID["vmem"][-1], buffers=[*buffers])
+    assert (error.asked_bytes, error.limit_bytes) == (128 * MIB, 16 * MIB)
+    assert error.buffers == buffers and "input x 64.00 MiB" in str(error)
+    error = translate(SAID["vmem_v5p"][-1])  # where the compiler itself lists them
+    assert error.buffers == (("input 0", 32 * MIB), ("output 0", 32 * MIB))
+
+
+def test_block_says_which_operand_and_what_would_be_legal_and_travels():
+    error = translate(SAID["block8"][-1])
+    assert error.operand == "args[0]" and error.source == "kernel.py:12"
+    assert "multiple of 8 or all 100" in error.accepted
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.operand, again.original) == (str(error), "args[0]", error.original)
+    assert len({error, again}) == 2
+
+
+def test_an_unknown_text_is_kept():
+    error = translate("INTERNAL: the cat walked over /home/me/x/kernel.py\nmore")
+    assert error.kind == "other" and str(error) == "INTERNAL: the cat walked over kernel.py"
+    assert error.original.endswith("more")
+    assert isinstance(error, RuntimeError) and isinstance(error, TpuCompileError)

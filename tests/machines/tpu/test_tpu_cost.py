@@ -263,28 +263,6 @@ def test_a_regime_says_what_takes_most_of_the_time():
     assert regime((4, "matmul", 1, None), (5, "fusion", 1, None)) == "XLA, HBM"
 
 
-def test_the_first_reason_why_there_is_no_profile_is_told(monkeypatch):
-    """A second try, with blocks side by side, may not be possible at all; that says nothing."""
-    cut = SimpleNamespace(sizes_and_shares=[((4,), 1.0)])
-    monkeypatch.setattr(profile, "cut_grid", lambda kernel, cores: cut)
-
-    def alone(call, grid, chip, side_by_side=False, share=1.0):
-        if side_by_side:
-            raise NotImplementedError("an index map that does not count whole blocks")
-        return "program"
-
-    monkeypatch.setattr(profile, "_alone", alone)
-    notes = []
-    asked = profile.Profile(SimpleNamespace(chip="v5e"), None, {}, 1.0, 1.0, notes.append)
-    steps = asked._profile_kernels([SimpleNamespace(call=None)], 1.0)
-    assert next(steps).programs == ["program"]
-    second = steps.send([TpuCompileError("crashed", "it crashed")])
-    with pytest.raises(StopIteration):
-        assert not second.programs
-        steps.send([])
-    assert notes == ["no static profile: it crashed"]
-
-
 @pytest.mark.parametrize("dtype", ["f32", "s4"])
 def test_a_profile_may_take_what_the_caller_allows(dtype, monkeypatch):
     """Of a dtype that is not sorted here, nothing is asked."""

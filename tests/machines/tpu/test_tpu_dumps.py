@@ -34,16 +34,6 @@ def test_bundles_and_their_utilisation(dump):
     assert 0 < adds <= dump.used[:, dump.slots.index("VALU")].sum()
 
 
-def test_slots_have_the_books_names(dump):
-    kernel = scheduler._kernel(dump, None)
-    assert kernel.slots[0] == "MXU" and "vector load" in kernel.slots
-    assert kernel.occupancy.shape == (len(kernel.bundles), len(kernel.slots))
-    assert 0 < kernel.loop_bundles < len(kernel.bundles) and kernel.spills == 0
-    assert kernel.utilisation["MXU"] == 0 and 0 < kernel.loop_utilisation["vector load"] <= 1
-    assert len(kernel.text(0, 5).splitlines()) == 5
-    assert np.all(kernel.in_loop == (np.array([b.depth for b in kernel.bundles]) > 0))
-
-
 FETCH = """  %4 = dma.hbm_to_vmem [thread:$0]  /*hbm=*/%s1, /*size_in_granules=*/512 /*
 base_bounds: (16032, 32, 4)
 window_bounds: (1, 32, 1)

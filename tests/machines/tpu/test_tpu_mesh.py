@@ -1,13 +1,15 @@
-"""Programs cut over a mesh of TPU chips, and what the reader of HLO makes of them."""
+"""The chips, programs cut over a mesh of them, and what the reader of HLO makes of these."""
 
 import jax
 import jax.numpy as jnp
 import pytest
+from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec as P
+from refused import refuses
 
 from kernels import tpu
-from kernels.machines.tpu import chips, hlo
-from kernels.machines.tpu.export import export
+from kernels.machines.tpu import CHIPS, chips, hlo, lower
+from kernels.machines.tpu.export import abstract_device, export
 
 A = jax.ShapeDtypeStruct((1024, 512), jnp.int8)
 B = jax.ShapeDtypeStruct((512, 2048), jnp.bfloat16)
@@ -43,19 +45,13 @@ def test_an_impossible_mesh_says_what_is_possible(mesh):
         chips.topology("v7x", {"x": 513})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"in_specs": P()}, "in_specs cut arrays over a mesh"),
-        ({"mesh": {"x": 4}, "in_specs": (P("z"), P())}, "in_specs: .*z"),
-        ({"mesh": {"x": 4}, "out_specs": P(("x", "x"))}, "out_specs: "),
-        ({"mesh": {"x": 4}, "in_specs": ("x", P())}, "in_specs holds 'x'"),
-    ],
+test_specs_that_do_not_fit_are_named = refuses(
+    lambda options: export(f, A, B, **options),
+    ({"in_specs": P()}, "in_specs cut arrays over a mesh"),
+    ({"mesh": {"x": 4}, "in_specs": (P("z"), P())}, "in_specs: .*z"),
+    ({"mesh": {"x": 4}, "out_specs": P(("x", "x"))}, "out_specs: "),
+    ({"mesh": {"x": 4}, "in_specs": ("x", P())}, "in_specs holds 'x'"),
 )
-def test_specs_that_do_not_fit_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        export(f, A, B, **options)
-    assert export(f, A, B).mesh == ()
 
 
 @pytest.mark.libtpu
@@ -72,6 +68,7 @@ def test_a_cut_inner_dimension_is_an_all_reduce(side):
 
 @pytest.mark.libtpu
 def test_without_specs_every_chip_has_everything():
+    assert export(f, A, B).mesh == ()
     compiled = tpu.compile(f, A, B, mesh={"x": 4})
     assert not hlo.parse(compiled.hlo).collectives
     assert compiled.memory.arguments == 1024 * 512 + 2 * 512 * 2048
@@ -154,3 +151,34 @@ def test_a_listing_leaves_out_metadata_and_nothing_else():
     entry = module.computations[module.entry]
     assert all(f"%{instruction.name} = " in listing for instruction in entry)
     assert listing.count("\n") == len(entry) + 1
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_clock_and_mxus_give_the_peak_and_figures_have_sources(name):
+    c = CHIPS[name]
+    a_cycle = 2 * c.tensor_cores * c.mxus * c.mxu_size**2
+    passes = {"v6e": 2, "v7x": 2}.get(name, 1)  # their MXUs take two bfloat16 operands a cycle
+    assert c.clock_hz * a_cycle * passes == pytest.approx(c.bf16_flops, rel=0.01)
+    assert c.int8_ops == (1 if name == "v7x" else 2) * c.bf16_flops  # that has float8 instead
+    assert c.peak("int8") == c.int8_ops and c.peak("float32") == c.bf16_flops
+    for field in ("clock_hz", "hbm_bytes_per_second", "bf16_flops", "vmem_bytes", "mxus"):
+        assert len(c.source(field)) > 10
+    with pytest.raises(ValueError, match="accepted"):
+        c.source("colour")
+
+
+@pytest.mark.parametrize("ask", [export, lower])
+def test_an_unknown_chip_is_named(ask):
+    with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e, v6e"):
+        ask(abs, 1.0, chip="v9")
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_jax_agrees(name):
+    with abstract_device(name):
+        info = pltpu.get_tpu_info()
+    c = CHIPS[name]
+    assert info.vmem_capacity_bytes == c.vmem_bytes and info.mxu_column_size == c.mxu_size
+    assert info.bf16_ops_per_second * c.tensor_cores == pytest.approx(c.bf16_flops, rel=0.01)
+    bytes_per_second = info.mem_bw_bytes_per_second * c.tensor_cores
+    assert bytes_per_second == pytest.approx(c.hbm_bytes_per_second, rel=0.12)

@@ -12,6 +12,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import tpu_sc
 from pallas_samples import ANY, products, shape
+from refused import refuses
 
 from kernels import tpu
 from kernels.figures.units import format_seconds
@@ -236,17 +237,13 @@ def by_elements(x):
     return call() + x
 
 
-@pytest.mark.parametrize(
-    ("function", "chip", "why"),
-    [
-        (by_elements, "v5e", r"its kernel elements has a grid of \(2048, 1024\), over 1,048,576"),
-        (remote, "v7x", "no estimate of remote: its kernel sends reaches other chips"),
-        (on_sparse_core, "v5p", "its kernel gathers runs on the SparseCore"),
-    ],
+test_no_estimate_of_what_has_no_model = refuses(
+    lambda function, chip: tpu.estimate(function, X, chip=chip),
+    (by_elements, "v5e", r"its kernel elements has a grid of \(2048, 1024\), over 1,048,576"),
+    (remote, "v7x", "no estimate of remote: its kernel sends reaches other chips"),
+    (on_sparse_core, "v5p", "its kernel gathers runs on the SparseCore"),
+    error=TpuCompileError,
 )
-def test_no_estimate_of_what_has_no_model(function, chip, why):
-    with pytest.raises(TpuCompileError, match=why):
-        tpu.estimate(function, X, chip=chip)
 
 
 def test_no_estimate_of_collectives():
