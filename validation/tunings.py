@@ -44,7 +44,7 @@ DEFAULTS = {  # what JAX's own kernels, splash attention and megablox, take wher
     "ragged_dot": Named.parse("tile_m=128 tile_k=128 tile_n=128 input_buffer_count=2"),
 }
 LANES = 128  # of which the tiles of a ragged product's columns are multiples; others are refused
-ROUNDS = 5_000  # of a ragged product's tiles, beyond which counting them takes too long
+ROUNDS = 5_000  # of tiles, beyond which counting them takes too long
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,11 @@ class Ranking:
 
     @property
     def plainly(self) -> dict[str, float]:
-        """Rule of `plain` → by how much its tuning is estimated slower than theirs."""
+        """Rule of `plain` → by how much its tuning is estimated slower than theirs; the largest
+        tiles are those of the tunings that our compiler takes."""
         ms = dict(self.trials)
-        return {rule: ms[t] / self.theirs - 1 for rule, t in plain(self.row, ms).items() if t in ms}
+        rules = plain(self.row, [tuning for tuning in ms if math.isfinite(ms[tuning])])
+        return {rule: ms[t] / self.theirs - 1 for rule, t in rules.items() if t in ms}
 
 
 def problems(
@@ -187,7 +189,7 @@ def rankable(row: Record, tuning: Named) -> bool:
     that cut across a register's lanes or do not fit into VMEM, and small ones have more rounds than
     are counted."""
     if row.operator != "ragged_dot":
-        return True
+        return countable(row, tuning)
     tiles = {name: tuning[f"tile_{name}"] for name in "kn"}
     cut = any(tile % LANES and tile < row.sizes[name] for name, tile in tiles.items())
     fits = held(row, tuning) <= chip(row.chip).vmem_limit_bytes
@@ -196,6 +198,9 @@ def rankable(row: Record, tuning: Named) -> bool:
 
 def countable(row: Record, tuning: Named) -> bool:
     """Whether the rounds of a tuning are counted to the end."""
+    if row.operator == "dot_product_attention":
+        blocks = ((row.sizes[name], tuning[f"block_{side}"]) for name, side in ("nq", ("m", "kv")))
+        return math.prod(-(-size // block) for size, block in blocks) <= ROUNDS
     if row.operator != "ragged_dot":
         return True
     tiles = {name: -(-row.sizes[name] // tuning[f"tile_{name}"]) for name in "mkn"}
