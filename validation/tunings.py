@@ -26,8 +26,8 @@ from validation.comparisons import quantile
 from validation.tpu_programs import FAMILIES, program
 from validation.tpu_times import PROGRAMS, published
 
-__all__ = ["Ranking", "candidates", "countable", "current", "loss", "problems", "rankable"]
-__all__ += ["rankings", "search", "sentences"]
+__all__ = ["Ranking", "candidates", "countable", "current", "held", "loss", "plain", "problems"]
+__all__ += ["rankable", "rankings", "search", "sentences"]
 SEARCHED = "searched.csv"
 OTHERS = 9  # tunings beside theirs
 FEWEST = 3  # tunings with an estimate, below which a ranking says nothing
@@ -36,8 +36,15 @@ SETTLED = 10  # rankings, below which their record is said to settle nothing
 LOSS = 0.03  # that our first choice may differ from theirs by: the middle of all problems
 ALIKE = 1e-3  # between two estimates that do not tell their tunings apart
 SECONDS = 60.0  # that one estimate may take
+DEFAULTS = {  # what JAX's own kernels, splash attention and megablox, take where nobody chooses
+    "dot_product_attention": Named.parse(
+        "block_q=128 block_kv=128 block_kv_compute=128 q_layout=1 k_layout=1 v_layout=1 "
+        "use_experimental_scheduler=False"
+    ),
+    "ragged_dot": Named.parse("tile_m=128 tile_k=128 tile_n=128 input_buffer_count=2"),
+}
 LANES = 128  # of which the tiles of a ragged product's columns are multiples; others are refused
-ROUNDS = 5_000  # of a ragged product's tiles, beyond which counting them takes too long
+ROUNDS = 5_000  # of tiles, beyond which counting them takes too long
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,14 @@ class Ranking:
         hardware than whatever else was tried there, so this is an error of the ranking."""
         return None if math.isinf(self.theirs) else self.theirs / self.trials[0][1] - 1
 
+    @property
+    def plainly(self) -> dict[str, float]:
+        """Rule of `plain` → by how much its tuning is estimated slower than theirs; the largest
+        tiles are those of the tunings that our compiler takes."""
+        ms = dict(self.trials)
+        rules = plain(self.row, [tuning for tuning in ms if math.isfinite(ms[tuning])])
+        return {rule: ms[t] / self.theirs - 1 for rule, t in rules.items() if t in ms}
+
 
 def problems(
     most: int | None = None, chips: Iterable[str] = (), kinds: Iterable[str] = ()
@@ -118,8 +133,8 @@ def problems(
 
 
 def candidates(row: Record) -> Iterator[Named]:
-    """The other tunings of a row's search space that can be ranked, in the order that a hash has
-    drawn.
+    """The other tunings of a row's search space that can be ranked: first those of `plain`, then in
+    the order that a hash has drawn.
 
     Raises:
         MissingPackage: without tokamax.
@@ -127,9 +142,46 @@ def candidates(row: Record) -> Iterator[Named]:
     tunings = program(row).tunings
     listed = tunings() if tunings else []
     space = [Named({name: tried[name] for name in row.tuning}) for tried in listed]
-    others = {tuning for tuning in space if tuning != row.tuning and rankable(row, tuning)}
-    digest = lambda tuning: hashlib.sha256(f"{row.text} {row.chip} {tuning}".encode()).digest()
-    yield from sorted(others, key=digest)
+    others = [tuning for tuning in space if rankable(row, tuning)]
+    order = [*plain(row, others).values(), *sorted(others, key=lambda t: _draw(row, t))]
+    yield from (tuning for tuning in dict.fromkeys(order) if tuning != row.tuning)
+
+
+def _draw(row: Record, tuning: Named) -> bytes:
+    return hashlib.sha256(f"{row.text} {row.chip} {tuning}".encode()).digest()
+
+
+def plain(row: Record, tunings: Iterable[Named]) -> dict[str, Named]:
+    """What two rules choose of a row's tunings that need no estimate: the largest tiles whose
+    blocks fit into the VMEM that a kernel is granted, and JAX's default. A rule that finds none is
+    left out, and so are both for a kernel whose `held` nobody has written down. JAX's default need
+    not be one of them."""
+    if row.operator not in DEFAULTS:
+        return {}
+    fit = [tuning for tuning in tunings if held(row, tuning) <= chip(row.chip).vmem_limit_bytes]
+    size = lambda tuning: (_elements(tuning), -held(row, tuning), _draw(row, tuning))
+    chosen = {"the largest tiles that fit": max(fit, key=size)} if fit else {}
+    default = Named({**row.tuning, **DEFAULTS[row.operator]})
+    return chosen | ({"JAX's default": default} if rankable(row, default) else {})
+
+
+def _elements(tuning: Named) -> int:
+    """Of a tuning's tiles, multiplied."""
+    return math.prod(tuning[name] for name in tuning if name.startswith(("block", "tile")))
+
+
+def held(row: Record, tuning: Named) -> int:
+    """Bytes of VMEM that a tuning's blocks take, of two bytes an element: each that is fetched as
+    often as it is buffered, each that is written twice, and in float32 what is summed up."""
+    if row.operator == "dot_product_attention":
+        q, kv, part = (tuning[f"block_{name}"] for name in ("q", "kv", "kv_compute"))
+        d, e = row.sizes["d"], row.sizes["e"]
+        # The scores of one part, and their exponentials, are of float32 too.
+        return 2 * 2 * (q * d + kv * (d + e) + q * e) + 4 * (2 * q * part + q * e)
+    m, k, n = (tuning[f"tile_{name}"] for name in "mkn")
+    sides = {"forward": (m * k, k * n, m * n), "dlhs": (m * n, k * n, m * k)}
+    *sources, result = sides.get(str(row.options.get("form", "forward")), (m * k, m * n, k * n))
+    return 2 * tuning["input_buffer_count"] * sum(sources) + (2 * 2 + 4) * result
 
 
 def rankable(row: Record, tuning: Named) -> bool:
@@ -137,18 +189,18 @@ def rankable(row: Record, tuning: Named) -> bool:
     that cut across a register's lanes or do not fit into VMEM, and small ones have more rounds than
     are counted."""
     if row.operator != "ragged_dot":
-        return True
-    m, k, n = (tuning[f"tile_{name}"] for name in "mkn")
-    cut = any(tile % LANES and tile < row.sizes[name] for name, tile in (("k", k), ("n", n)))
-    sides = {"forward": (m * k, k * n, m * n), "dlhs": (m * n, k * n, m * k)}
-    *sources, result = sides.get(str(row.options.get("form", "forward")), (m * k, m * n, k * n))
-    # Two results of two bytes an element are on their way, beside the sums of four.
-    held = 2 * tuning["input_buffer_count"] * sum(sources) + (2 * 2 + 4) * result
-    return countable(row, tuning) and not cut and held <= chip(row.chip).vmem_limit_bytes
+        return countable(row, tuning)
+    tiles = {name: tuning[f"tile_{name}"] for name in "kn"}
+    cut = any(tile % LANES and tile < row.sizes[name] for name, tile in tiles.items())
+    fits = held(row, tuning) <= chip(row.chip).vmem_limit_bytes
+    return countable(row, tuning) and not cut and fits
 
 
 def countable(row: Record, tuning: Named) -> bool:
     """Whether the rounds of a tuning are counted to the end."""
+    if row.operator == "dot_product_attention":
+        blocks = ((row.sizes[name], tuning[f"block_{side}"]) for name, side in ("nq", ("m", "kv")))
+        return math.prod(-(-size // block) for size, block in blocks) <= ROUNDS
     if row.operator != "ragged_dot":
         return True
     tiles = {name: -(-row.sizes[name] // tuning[f"tile_{name}"]) for name in "mkn"}
@@ -273,6 +325,16 @@ def sentences(known: Sequence[Ranking]) -> Iterator[str]:
         yield (
             f"At the median, their tuning is estimated {middle:.1%} slower than our first choice; "
             f"our bar was {LOSS:.0%}, and it is {reached}."
+        )
+    for rule in dict.fromkeys(itertools.chain(*(r.plainly for r in ranked if r.place))):
+        slower = sorted(r.plainly[rule] for r in ranked if r.place and rule in r.plainly)
+        refused = sum(map(math.isinf, slower))
+        slower = slower[: len(slower) - refused]
+        yield (
+            f"What a plain rule chooses, {rule}, has an estimate in {len(slower)} problems: at the "
+            f"median {quantile(slower, 0.5):.0%} slower than theirs, on average "
+            f"{sum(slower) / len(slower):.0%}, at worst {slower[-1]:.0%}"
+            + (f"; in {refused} our compiler refuses it." if refused else ".")
         )
     if refused := sum(ranking.place is None for ranking in ranked):
         yield f"Theirs has no estimate in {refused}."

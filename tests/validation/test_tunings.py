@@ -20,9 +20,12 @@ from validation.tunings import SEARCHED, Ranking, candidates, problems, rankings
 needs_tokamax = pytest.mark.skipif(not available("tokamax"), reason="tokamax is not installed")
 
 
+KIND = "linear_cross_entropy/tokamax"  # for which no plain rule chooses
+
+
 @pytest.fixture
 def row():
-    return problems(1)[0]
+    return problems(1, kinds=[KIND])[0]
 
 
 @pytest.fixture
@@ -130,6 +133,24 @@ def test_tiles_that_are_refused_or_too_small_to_count_are_not_drawn():
     assert not tunings.countable(row, tuning(64, 128, 128))
 
 
+def test_what_plain_rules_choose_and_how_much_slower_it_is():
+    row = problems(1, kinds=["dot_product_attention/tokamax"])[0]
+    blocks = [f"block_{name}" for name in ("q", "kv", "kv_compute")]
+    sized = lambda size: {**row.tuning, **dict.fromkeys(blocks, size)}
+    small, large, too_large = (Named(sized(size)) for size in (256, 512, 8192))
+    chosen = tunings.plain(row, [large, small, too_large])
+    default = Named({**row.tuning, **tunings.DEFAULTS[row.operator]})
+    assert chosen == {"the largest tiles that fit": large, "JAX's default": default}
+    assert tunings.plain(row, [too_large]) == {"JAX's default": default}
+    ranked = [
+        Ranking(row, 1.0, ((row.tuning, 1.0), (large, 1 + slow), (small, 2.0), (default, ms)))
+        for slow, ms in ((0.1, 3.0), (0.3, math.inf), (0.8, 4.0))
+    ]
+    said = " ".join(tunings.sentences(ranked))
+    assert "3 problems: at the median 30% slower than theirs, on average 40%, at worst 80%." in said
+    assert "2 problems: at the median 250%" in said and "in 1 our compiler refuses it." in said
+
+
 @needs_tokamax
 def test_a_search_ranks_theirs_and_the_drawn_with_the_tuner(row, file, monkeypatch):
     asked = {}
@@ -156,7 +177,9 @@ def test_the_command_ranks_and_tells_the_record(row, tmp_path, monkeypatch):
         return rankings(tmp_path / SEARCHED, rows)
 
     monkeypatch.setattr(tunings, "search", search)
-    result = CliRunner().invoke(app, ["tuner", "--most", "1"], env={"COLUMNS": "160"})
+    result = CliRunner().invoke(
+        app, ["tuner", "--most", "1", "--kind", KIND], env={"COLUMNS": "160"}
+    )
     assert result.exit_code == 0, result.output
     assert [each.key for each in asked] == [row.key]
     assert "2 of 3" in result.output and "In 0 of 1 rankings (0%)" in result.output

@@ -381,9 +381,9 @@ class Estimates(Generated):
         yield text(
             f"{len(known)} of {len(tunings.problems())} problems were searched so far; they are "
             "of the rows above that are kernels of tokamax. Of each problem "
-            f"{' or '.join(map(str, sorted(tried)))} tunings were tried, drawn by a hash from the "
-            "space of tokamax's own search, whose fastest one on the hardware is among them; a "
-            "place counts only those that have an estimate, so it may be of fewer. "
+            f"{' or '.join(map(str, sorted(tried)))} tunings were tried, the fastest of "
+            "tokamax's own search on the hardware among them; a place counts only those that have "
+            "an estimate, so it may be of fewer. "
             f"{' '.join(tunings.sentences(known))} As theirs was the fastest on the chip, such a "
             "difference is an error of the ranking; what our first choice would lose on the chip "
             "is not known."
