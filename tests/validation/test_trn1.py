@@ -9,11 +9,12 @@ import pytest
 
 from kernels import neuron
 from kernels.figures import read
+from kernels.machines.neuron.estimator import ERRORS
 from kernels.machines.neuron.modern import isa as nisa
 from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
 from kernels.matmul import nki
-from validation import trn1_kernels, trn1_times
+from validation import trn1_kernels, trn1_times, trn1_units
 from validation.trn1_kernels import FIT, KERNELS, TEST
 
 LONG = ("hoisted loads", "blocked free dimensions", "fully optimised", "v3")  # seconds each
@@ -77,6 +78,16 @@ def test_the_price_of_a_reciprocal_comes_from_the_fitted_half():
     assert left == pytest.approx(trn1_kernels.FITTED[silu.source]["reciprocal_cycles"], abs=0.05)
     used = {name for found in trn1_kernels.FITTED.values() for name in found}
     assert used == {RATE, "reciprocal_cycles"}
+
+
+def test_the_band_and_the_start_up_are_those_of_the_rows():
+    rows = trn1_units.read()
+    held_out = [row for row in rows if row.held_out]
+    errors = [row.error() for row in held_out]
+    ends = np.quantile(errors, [0.1, 0.9], method="weibull").tolist()  # as all bands are made
+    assert len(errors) == 9 and ends == pytest.approx(ERRORS, abs=1e-3)
+    shortest = min((row for row in rows if not row.held_out), key=lambda r: float(r.published_us))
+    assert shortest.error() == pytest.approx(0, abs=1e-2) and trn1_units.median(held_out) < 0.2
 
 
 def bf16(*shape):

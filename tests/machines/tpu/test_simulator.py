@@ -117,6 +117,19 @@ def test_views_by_reshape_are_parts_of_the_memory(first):
     assert np.array_equal(run.result, wanted) and not run.races
 
 
+def test_a_view_by_bitcast_makes_one_number_of_rows_under_each_other():
+    def swapped(x_ref, o_ref):
+        words, out = (ref.bitcast(jnp.uint32).reshape(32, 128) for ref in (x_ref, o_ref))
+        even, odd = pl.ds(0, 16, 2), pl.ds(1, 16, 2)
+        out[even], out[odd] = words[even], words[odd] >> 16 | words[odd] << 16
+
+    x = jnp.arange(8192).astype(jnp.bfloat16).reshape(4, 16, 128)
+    pairs = x.reshape(16, 2, 2, 128)
+    wanted = jnp.stack([pairs[:, 0], pairs[:, 1, ::-1]], 1).reshape(x.shape)
+    run = simulate(called(swapped), x)
+    assert np.array_equal(run.result, wanted) and not run.races
+
+
 def test_what_leaves_its_view_is_refused():
     with pytest.raises(SimulationError, match=r"a view of shape \(16, 128\) .* at 16 of 16"):
         simulate(through_views(6), ROWS)
