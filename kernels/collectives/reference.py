@@ -28,6 +28,11 @@ def _of_parts(function):
     return whole
 
 
+def _of_sizes(function):
+    """The sums of absolute values: of products, and, where nothing is added up, of gradients."""
+    return lambda *arrays: function(*map(abs, arrays))
+
+
 ring_attention = _of_parts(attention.attention)
 ring_attention_magnitude = _of_parts(attention.attention_magnitude)
 ring_attention_rounding = _of_parts(attention.attention_rounding)
@@ -40,11 +45,6 @@ def all_gather(x):
     return x.reshape(1, -1, columns).repeat(devices, 0)
 
 
-def all_gather_magnitude(x):
-    """Its gradient is a sum."""
-    return all_gather(abs(x))
-
-
 def all_to_all(x, sizes):
     """[devices, devices, rows, columns], int32 [devices, devices] → what each device gets of each:
     the first sizes[from, to] rows, and then zeros."""
@@ -53,20 +53,10 @@ def all_to_all(x, sizes):
     return xp.where(sent[..., None], x, 0).swapaxes(0, 1)
 
 
-def all_to_all_magnitude(x, sizes):
-    """Nothing is added up."""
-    return all_to_all(abs(x), sizes)
-
-
 def reduce_scatter(x):
     """[devices, devices · rows, columns] → [devices, rows, columns]: the sum over the devices."""
     devices, _, columns = x.shape
     return x.sum(0).reshape(devices, -1, columns)
-
-
-def reduce_scatter_magnitude(x):
-    """The sum of the absolute values."""
-    return reduce_scatter(abs(x))
 
 
 def all_gather_matmul(x, w):
@@ -74,16 +64,13 @@ def all_gather_matmul(x, w):
     return x.reshape(1, -1, x.shape[2]) @ w
 
 
-def all_gather_matmul_magnitude(x, w):
-    """The sum of the absolute values."""
-    return all_gather_matmul(abs(x), abs(w))
-
-
 def matmul_reduce_scatter(x, w):
     """[devices, devices · rows, k], [devices, k, columns] → [devices, rows, columns]."""
     return reduce_scatter(x @ w)
 
 
-def matmul_reduce_scatter_magnitude(x, w):
-    """The sum of the absolute values."""
-    return matmul_reduce_scatter(abs(x), abs(w))
+all_gather_magnitude = _of_sizes(all_gather)
+all_to_all_magnitude = _of_sizes(all_to_all)
+reduce_scatter_magnitude = _of_sizes(reduce_scatter)
+all_gather_matmul_magnitude = _of_sizes(all_gather_matmul)
+matmul_reduce_scatter_magnitude = _of_sizes(matmul_reduce_scatter)

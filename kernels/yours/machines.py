@@ -2,12 +2,11 @@
 
 Each machine is a module with
 
-- `known()`, the names of its chips,
 - `ready()`, which raises where its compiler is not installed, and gives the compiler's version,
 - `explain(asked)`, which gives an Explanation of what is Asked. It raises ValueError for trips of
   what does not depend on data, and for a function that returns no array.
 
-Importing one imports nothing heavy: the caller asks it for names, and a child does the work.
+Importing one imports nothing heavy: a child does the work.
 """
 
 import importlib
@@ -18,7 +17,11 @@ from typing import Any
 from kernels.machines.checks import fail, one_of
 from kernels.machines.compat import jaxprs
 
-MODULES = ("kernels.yours.on_tpu", "kernels.yours.on_gpu")
+# Each, and the module that knows its chips.
+MODULES = {
+    "kernels.yours.on_tpu": "kernels.machines.tpu.chips",
+    "kernels.yours.on_gpu": "kernels.machines.gpu.chips",
+}
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ def returning(program: Any) -> Any:
 
 def chips() -> dict[str, Any]:
     """The name of each chip → the module of its machine."""
-    machines = map(importlib.import_module, MODULES)
-    return {name: own for own in machines for name in own.known()}
+    load = importlib.import_module
+    return {name: load(own) for own, known in MODULES.items() for name in load(known).CHIPS}
 
 
 def machine(chip: str, option: str = "--chip") -> Any:

@@ -73,7 +73,7 @@ def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
             if any(map(_is_view, steps)):
                 raise
             return access(token, *place, **by)  # a mask may hide what is beyond
-        lines = part.reshape(*part.shape[:-2], -1)
+        lines = part.reshape(*part.shape[:-2], math.prod(part.shape[-2:]))
         order = np.argsort(lines, axis=-1)  # numbers that make up one lie under each other
 
         def laid(value: Any) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -70,17 +70,3 @@ def watched() -> Iterator[list[NkiLaunch]]:
         yield launches
     finally:
         _launches.reset(token)
-
-
-def launched(function: Callable[..., Any], *arguments, **options) -> list[NkiLaunch]:
-    """The kernels that a call starts, in order; the call only computes. What it raises is raised,
-    also after a kernel has started.
-
-    Args:
-        function: an operator's.
-        *arguments: of its call.
-        **options: of its call.
-    """
-    with watched() as launches:
-        function(*arguments, interpret=True, **options)
-    return launches

@@ -104,6 +104,7 @@ def through_views(first):
         out[0] = rows[pl.ds(start, 8)]  # across the boundaries of the scratch
         pltpu.sync_copy(rows.at[pl.ds(start + 8, 3)], out.at[1, pl.ds(0, 3)])
         out.at[1].reshape(4, 2, 128)[2:] = rows.reshape(8, 2, 128)[:2]
+        pltpu.sync_copy(rows.at[pl.ds(start, 0)], out.at[1, pl.ds(start, 0)])  # nothing
         out[1, 3] = scratch_ref[1, 0]
 
     scratch = [pltpu.VMEM((4, 4, 128), np.float32)]
