@@ -1,6 +1,6 @@
 """Which machine a chip belongs to: what explains a function there.
 
-Each machine is a module with
+Each machine is a module, kernels.yours.on_tpu and on_gpu, with
 
 - `ready()`, which raises where its compiler is not installed, and gives the compiler's version,
 - `explain(asked)`, which gives an Explanation of what is Asked. It raises ValueError for trips of
@@ -17,11 +17,7 @@ from typing import Any
 from kernels.machines.checks import fail, one_of
 from kernels.machines.compat import jaxprs
 
-# Each, and the module that knows its chips.
-MODULES = {
-    "kernels.yours.on_tpu": "kernels.machines.tpu.chips",
-    "kernels.yours.on_gpu": "kernels.machines.gpu.chips",
-}
+MACHINES = ("tpu", "gpu")
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,11 @@ def returning(program: Any) -> Any:
 def chips() -> dict[str, Any]:
     """The name of each chip → the module of its machine."""
     load = importlib.import_module
-    return {name: load(own) for own, known in MODULES.items() for name in load(known).CHIPS}
+    return {
+        name: load(f"kernels.yours.on_{own}")
+        for own in MACHINES
+        for name in load(f"kernels.machines.{own}.chips").CHIPS
+    }
 
 
 def machine(chip: str, option: str = "--chip") -> Any:

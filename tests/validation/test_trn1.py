@@ -80,14 +80,11 @@ def test_the_price_of_a_reciprocal_comes_from_the_fitted_half():
     assert used == {RATE, "reciprocal_cycles"}
 
 
-def test_the_band_and_the_start_up_are_those_of_the_rows():
-    rows = trn1_units.read()
-    held_out = [row for row in rows if row.held_out]
-    errors = [row.error() for row in held_out]
+def test_the_band_is_that_of_what_nothing_was_fitted_to():
+    errors = [row.error() for row in trn1_units.read() if row.held_out]
     ends = np.quantile(errors, [0.1, 0.9], method="weibull").tolist()  # as all bands are made
     assert len(errors) == 9 and ends == pytest.approx(ERRORS, abs=1e-3)
-    shortest = min((row for row in rows if not row.held_out), key=lambda r: float(r.published_us))
-    assert shortest.error() == pytest.approx(0, abs=1e-2) and trn1_units.median(held_out) < 0.2
+    assert np.median(np.abs(errors)) < 0.2
 
 
 def bf16(*shape):

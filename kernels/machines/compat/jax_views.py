@@ -113,9 +113,7 @@ def _is_view(step: Any) -> bool:
     return type(step).__name__ in ("ReshapeTransform", "BitcastTransform")
 
 
-def places(
-    shape: tuple[int, ...], dtype: np.dtype, steps: Sequence[Any]
-) -> tuple[np.ndarray, np.dtype]:
+def places(shape: tuple[int, ...], dtype: Any, steps: Sequence[Any]) -> tuple[np.ndarray, Any]:
     """Where in memory of this shape and dtype each element of a part lies, which indexers and views
     take one after another, and the part's dtype. Of the part's shape, and of one dimension more for
     the numbers that make up an element: places in the memory, counted row by row. IndexError where

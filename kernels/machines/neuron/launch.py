@@ -13,6 +13,7 @@ from kernels.machines.neuron import vendor
 from kernels.machines.neuron.chips import target
 from kernels.machines.neuron.kernel import generation_of
 from kernels.machines.neuron.simulator import InterpretParams, simulate
+from kernels.machines.optional import MissingPackage
 
 _launches: ContextVar[list[NkiLaunch] | None] = ContextVar("launches", default=None)
 
@@ -57,7 +58,14 @@ def run(kernel, *arguments, interpret=None, **options) -> Any:
         return simulate(kernel, *arguments, params=interpret, **options)
     if interpret is not False:
         fail("interpret", repr(interpret), "None, True, False or neuron.InterpretParams")
-    vendor.require(generation, "running this kernel on a Neuron device")
+    if vendor.find(generation) is None:
+        name = vendor.MODULES[generation]
+        raise MissingPackage(
+            f"{name} is needed for running this kernel on a Neuron device, and is not installed. "
+            "It comes from AWS's own package repository, on Linux; a package of that name "
+            f"elsewhere is a placeholder. See {vendor.SETUP}. interpret=None simulates the kernel.",
+            name=generation,
+        )
     return kernel(*arguments, **options)
 
 
