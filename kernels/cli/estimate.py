@@ -64,11 +64,16 @@ def estimate(
             fail("--workload", repr(workload), "without --figures, which says the sizes")
         questions = _questions(entry, workload, chip, figures, gradient)
         with use(rates, libtpu_version() if rates else "", (q.chip for q in questions)):
-            answers = _answers(questions, timeout, budget)
+            answers: dict[int, Any] = {}  # a backend is asked once
+            for backend in dict.fromkeys(question.backend for question in questions):
+                places = [i for i, q in enumerate(questions) if q.backend is backend]
+                jobs = [(questions[i].job, questions[i].chip) for i in places]
+                estimates = backend.estimate(jobs, timeout=timeout, budget=budget)
+                answers |= zip(places, estimates, strict=True)
         rows: list[Sequence[str]] = []
         failed: list[tuple[_Question, Exception]] = []
         records = []
-        for question, answer in zip(questions, answers):
+        for question, answer in ((q, answers[i]) for i, q in enumerate(questions)):
             if isinstance(answer, Exception):
                 failed.append((question, answer))
                 kind = getattr(answer, "kind", "refused")
@@ -158,16 +163,6 @@ def _questions(
     if not questions:
         fail("--figures", f"given for {entry}", "what the book gives such figures of")
     return questions
-
-
-def _answers(questions: Sequence[_Question], timeout: float, budget: float) -> list[Any]:
-    """An estimate of each, or the error that there is instead; a backend is asked once."""
-    answers: dict[int, Any] = {}
-    for backend in dict.fromkeys(question.backend for question in questions):
-        places = [i for i, question in enumerate(questions) if question.backend is backend]
-        jobs = [(questions[i].job, questions[i].chip) for i in places]
-        answers |= zip(places, backend.estimate(jobs, timeout=timeout, budget=budget), strict=True)
-    return [answers[i] for i in range(len(questions))]
 
 
 def _row(answer: Any) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ Where a result is a sum, the plainest implementation may be better than plain: l
 element, or split into many short sums by its compiler. So it is never taken to be more exact than
 two float32 ulps of the sum of its terms' absolute values. Where it is known how many terms K there
 are, it is half of the root of K ulps: terms of one sign that are added one after another lose a
-sixth of that root in the root mean square, so twice the half of it is six standard deviations.
+sixth of that root in the root mean square, so twice the half of it is six standard deviations. Of
+values over many powers of ten it is a quarter of K: beside a large sum small terms vanish, all with
+one sign, and a sum in order loses half an ulp a term at most.
 
 Where the terms themselves are rounded to a narrow dtype before they are added up, their errors are
 as good as random: together they amount to the root of the sum of the terms' squares, times the

@@ -1,13 +1,12 @@
 """Which machine a chip belongs to: what explains a function there.
 
-Each machine is a module with
+Each machine is a module, kernels.yours.on_tpu and on_gpu, with
 
-- `known()`, the names of its chips,
 - `ready()`, which raises where its compiler is not installed, and gives the compiler's version,
 - `explain(asked)`, which gives an Explanation of what is Asked. It raises ValueError for trips of
   what does not depend on data, and for a function that returns no array.
 
-Importing one imports nothing heavy: the caller asks it for names, and a child does the work.
+Importing one imports nothing heavy: a child does the work.
 """
 
 import importlib
@@ -18,7 +17,7 @@ from typing import Any
 from kernels.machines.checks import fail, one_of
 from kernels.machines.compat import jaxprs
 
-MODULES = ("kernels.yours.on_tpu", "kernels.yours.on_gpu")
+MACHINES = ("tpu", "gpu")
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,12 @@ def returning(program: Any) -> Any:
 
 def chips() -> dict[str, Any]:
     """The name of each chip → the module of its machine."""
-    machines = map(importlib.import_module, MODULES)
-    return {name: own for own in machines for name in own.known()}
+    load = importlib.import_module
+    return {
+        name: load(f"kernels.yours.on_{own}")
+        for own in MACHINES
+        for name in load(f"kernels.machines.{own}.chips").CHIPS
+    }
 
 
 def machine(chip: str, option: str = "--chip") -> Any:

@@ -11,13 +11,6 @@ if TYPE_CHECKING:
     from kernels.yours.explanation import Explanation
 
 
-def known() -> tuple[str, ...]:
-    """The names of its chips."""
-    from kernels.machines.gpu.chips import CHIPS
-
-    return tuple(CHIPS)
-
-
 def ready() -> str:
     """The version of its compiler, jaxlib's, whose plugin it is; kernels.optional.MissingPackage
     where the plugin or one of NVIDIA's tools is missing."""

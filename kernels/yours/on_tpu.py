@@ -13,13 +13,6 @@ if TYPE_CHECKING:
 MOST_OF_A_PICTURE = 400_000  # characters of HTML
 
 
-def known() -> tuple[str, ...]:
-    """The names of its chips."""
-    from kernels.machines.tpu.chips import CHIPS
-
-    return tuple(CHIPS)
-
-
 def ready() -> str:
     """The version of its compiler; kernels.optional.MissingPackage where it is not installed."""
     from kernels.machines.tpu.pool import libtpu_version

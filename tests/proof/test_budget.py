@@ -1,5 +1,7 @@
 """The error budget passes what it should and refuses what it should."""
 
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernels.proof.budget import compare, ulp
+from kernels.proof.judge import _terms
 
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(0)
@@ -71,10 +74,14 @@ def test_a_result_has_the_budget_of_its_dtype():
     assert not judge((rounded.astype(np.float32) * 1.03).astype(BF16), plain=rounded).passed
 
 
+@pytest.mark.parametrize("values", ["normal", "wide"])
 @pytest.mark.parametrize("count", [449, 4096])
-def test_terms_may_be_added_in_any_order_but_not_in_bfloat16(count):
+def test_terms_may_be_added_in_any_order_but_not_in_bfloat16(count, values):
     """Added one after another, terms of one sign lose what no plain form with short sums does."""
     x, y = (RNG.random(shape).astype(np.float32) for shape in ((65, count), (count, 33)))
+    if values == "wide":
+        x, y = 10 ** (6 * x - 3), 10 ** (6 * y - 3)
+    terms = _terms(SimpleNamespace(terms=count), SimpleNamespace(values=values))
     exact = x.astype(np.float64) @ y
     plain = exact.astype(np.float32)
     slow, narrow = np.zeros_like(plain), np.zeros_like(plain)
@@ -82,8 +89,8 @@ def test_terms_may_be_added_in_any_order_but_not_in_bfloat16(count):
         slow += x[:, k, None] * y[k]
         narrow = (narrow + x[:, k, None] * y[k]).astype(BF16).astype(np.float32)
     assert not compare(slow, exact, plain, exact).passed
-    assert 0.1 < compare(slow, exact, plain, exact, terms=count).used < 1
-    assert compare(narrow, exact, plain, exact, terms=count).used > 100
+    assert 0.01 < compare(slow, exact, plain, exact, terms=terms).used < 1
+    assert compare(narrow, exact, plain, exact, terms=terms).used > 100
 
 
 def test_a_large_element_does_not_excuse_a_small_one():

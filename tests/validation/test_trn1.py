@@ -9,10 +9,11 @@ import pytest
 
 from kernels import neuron
 from kernels.figures import read
+from kernels.machines.neuron.estimator import ERRORS
 from kernels.machines.neuron.modern import isa as nisa
 from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
-from validation import trn1_kernels, trn1_times
+from validation import trn1_kernels, trn1_times, trn1_units
 from validation.trn1_kernels import FIT, KERNELS, TEST
 
 LONG = ("hoisted loads", "blocked free dimensions", "fully optimised", "v3")  # seconds each
@@ -66,6 +67,13 @@ def test_the_halves_are_those_of_the_first_calibration():
         "mamba v3 channels 4096 L 8192",
         "matmul_add_rmsnorm M 4096 N 2048 K 2048",
     }
+
+
+def test_the_band_is_that_of_what_nothing_was_fitted_to():
+    errors = [row.error() for row in trn1_units.read() if row.held_out]
+    ends = np.quantile(errors, [0.1, 0.9], method="weibull").tolist()  # as all bands are made
+    assert len(errors) == 9 and ends == pytest.approx(ERRORS, abs=1e-3)
+    assert np.median(np.abs(errors)) < 0.2
 
 
 def bf16(*shape):

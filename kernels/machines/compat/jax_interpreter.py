@@ -148,7 +148,7 @@ def is_its_own(error: BaseException | None) -> bool:
     """Whether an exception is a gap of JAX's interpreters, and not a fault of the kernel. What they
     refuse of a kernel, such as a read outside a buffer, they say in other exceptions."""
     gaps = ("AttributeError", "NotImplementedError", "AssertionError", "KeyError")
-    inside = ("pallas/mosaic/interpret/", "state/discharge.py", "pallas/hlo_interpreter.py")
+    inside = ("mosaic/interpret/", "state/discharge.py", "hlo_interpreter.py", "jax_views.py")
     if error is None:
         return False
     if "NotImplementedError: MLIR translation rule" in f"{type(error).__name__}: {error}":

@@ -1,10 +1,11 @@
-"""Views by `ref.reshape`, which JAX's simulation of a TPU does not know, and masked swaps, which it
-refuses where a later dimension is shorter than the first: as boxes of the memory. And empty parts,
-which it refuses at a memory's end, and waits for nothing, at which its watch for races fails.
+"""Views by `ref.reshape` and `ref.bitcast`, which JAX's simulation of a TPU does not know, and
+masked swaps, which it refuses where a later dimension is shorter than the first: as boxes of the
+memory. And empty parts, which it refuses at a memory's end, and waits for nothing, at which its
+watch for races fails.
 
 Private: get, store, swap, to_range, _slices_overlap and the shared memory (Semaphore too) of
-`jax._src.pallas.mosaic.interpret`, NDIndexer, ReshapeTransform. Seen in JAX 0.10.2 and, but for
-empty parts, in 0.12.0.1.
+`jax._src.pallas.mosaic.interpret`, NDIndexer, ReshapeTransform, BitcastTransform. Seen in JAX
+0.10.2 and, but for empty parts, in 0.12.0.1.
 """
 
 import contextlib
@@ -65,22 +66,36 @@ def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
         name = simulation.TPU_MEMORY_SPACE_NAMES[int(space)]
         owner = simulation._local_core_id_or_zero_if_hbm(int(core), name)
         memory = simulation._get_shared_memory().mem[name, int(buffer), int(device), owner]
+        own = memory.content.dtype
         try:
-            wanted = places(memory.logical_shape, steps)
+            part, dtype = places(memory.logical_shape, own, steps)
         except IndexError:
             if any(map(_is_view, steps)):
                 raise
             return access(token, *place, **by)  # a mask may hide what is beyond
-        values = [None if value is None else np.asarray(value) for value in more]
-        result = np.empty(wanted.shape, memory.content.dtype)
-        for index, box in boxes(wanted, memory.logical_shape, by_row=masked):
+        lines = part.reshape(*part.shape[:-2], math.prod(part.shape[-2:]))
+        order = np.argsort(lines, axis=-1)  # numbers that make up one lie under each other
+
+        def laid(value: Any) -> np.ndarray:
+            value = np.asarray(value)[..., None]
+            value = value.view(own) if value.dtype == dtype else np.broadcast_to(value, part.shape)
+            return np.take_along_axis(value.reshape(lines.shape), order, -1)
+
+        values = [None if value is None else laid(value) for value in more]
+        result = np.empty(lines.shape, own)
+        ordered = np.take_along_axis(lines, order, -1)
+        for index, box in boxes(ordered, memory.logical_shape, by_row=masked):
             sizes = tuple(part.size for part in box.indices)
             pieces = [value if value is None else value[index].reshape(sizes) for value in values]
             answer = access(*where, (box,), *pieces, **by)
             if isinstance(answer, tuple):
                 token, piece = answer
                 result[index] = piece.reshape(result[index].shape)
-        return (token, result) if isinstance(answer, tuple) else answer
+        if not isinstance(answer, tuple):
+            return answer
+        seen = np.empty_like(result)
+        np.put_along_axis(seen, order, result, -1)
+        return token, seen.reshape(part.shape).view(dtype)[..., 0]
 
     def of_line(*place: Any, source_info: Any = None, **by: Any) -> Any:
         try:
@@ -95,21 +110,31 @@ def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_view(step: Any) -> bool:
-    return type(step).__name__ == "ReshapeTransform"
+    return type(step).__name__ in ("ReshapeTransform", "BitcastTransform")
 
 
-def places(shape: tuple[int, ...], steps: Sequence[Any]) -> np.ndarray:
-    """Where in memory of this shape each element of a part lies, which indexers and views take one
-    after another: of the part's shape, places in the memory, counted row by row. IndexError where
-    it is not all within its view, NotImplementedError for views by anything but reshape."""
+def places(shape: tuple[int, ...], dtype: Any, steps: Sequence[Any]) -> tuple[np.ndarray, Any]:
+    """Where in memory of this shape and dtype each element of a part lies, which indexers and views
+    take one after another, and the part's dtype. Of the part's shape, and of one dimension more for
+    the numbers that make up an element: places in the memory, counted row by row. IndexError where
+    it is not all within its view, NotImplementedError for other views, and as narrower numbers."""
+    import jax
+
     shapes = [shape]
     axes: list[Any] = []
     for step in steps:
-        if _is_view(step):
+        if hasattr(step, "dtype"):  # rows under each other make up one of wider numbers
+            aval = jax.core.ShapedArray(shapes[-1], dtype)
+            shapes.append(step.transform_type(aval).shape)
+            axes.append(step.dtype.itemsize // dtype.itemsize)
+            if math.prod(shapes[-2]) != axes[-1] * math.prod(shapes[-1]):
+                raise NotImplementedError(f"a view of {dtype} as {step.dtype}")
+            dtype = step.dtype
+        elif _is_view(step):
             axes.append(None)
             shapes.append(step.shape)
         elif not hasattr(step, "indices"):
-            raise NotImplementedError(f"{type(step).__name__} of a view by ref.reshape")
+            raise NotImplementedError(f"{type(step).__name__} of a view")
         else:
             taken = [
                 int(index.start) + int(index.stride) * np.arange(int(index.size))
@@ -123,13 +148,19 @@ def places(shape: tuple[int, ...], steps: Sequence[Any]) -> np.ndarray:
                     raise IndexError(f"Out-of-bounds access: {what} of {size}")
             axes.append(taken)
             shapes.append(tuple(axis.size for axis in taken if axis.ndim))
-    part = np.arange(math.prod(shapes[-1])).reshape(shapes[-1])
+    part = np.arange(math.prod(shapes[-1])).reshape(*shapes[-1], 1)
     for before, after, taken in zip(shapes[-2::-1], shapes[:0:-1], axes[::-1], strict=True):
-        if taken is not None:  # counted row by row, a reshaped array is what it was
+        if taken is None:  # counted row by row, a reshaped array is what it was
+            continue
+        if isinstance(taken, int):
+            part = np.repeat(part, taken, -1)
+            at = [*np.unravel_index(part, after)]
+            at[-2] = at[-2] * taken + np.arange(part.shape[-1]) % taken
+        else:
             inside = iter(np.unravel_index(part, after) if after else ())
             at = [axis[next(inside)] if axis.ndim else axis for axis in taken]
-            part = np.ravel_multi_index(np.broadcast_arrays(*at, part)[:-1], before)
-    return part
+        part = np.ravel_multi_index(np.broadcast_arrays(*at, part)[:-1], before)
+    return part, dtype
 
 
 def boxes(

@@ -6,7 +6,7 @@ from kernels.machines.neuron.compiler import lower
 from kernels.machines.neuron.errors import NeuronError
 from kernels.machines.neuron.estimator import EngineSlot, EngineUse, NeuronEstimate, estimate
 from kernels.machines.neuron.install import install
-from kernels.machines.neuron.launch import NkiLaunch, launched, run
+from kernels.machines.neuron.launch import NkiLaunch, run, watched
 from kernels.machines.neuron.linter import LintFinding, lint
 from kernels.machines.neuron.simulator import InterpretParams, simulate
 from kernels.machines.neuron.vendor import device
@@ -27,7 +27,6 @@ __all__ = [
     "estimate",
     "gpsimd",
     "install",
-    "launched",
     "lint",
     "lower",
     "nisa",
@@ -35,6 +34,7 @@ __all__ = [
     "nl",
     "run",
     "simulate",
+    "watched",
 ]
 
 _NKI = ("beta1_nki", "beta1_nl", "nisa", "nki", "nl")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from kernels.machines.neuron import vendor
 from kernels.machines.neuron.chips import target
 from kernels.machines.neuron.kernel import generation_of
 from kernels.machines.neuron.simulator import InterpretParams, simulate
+from kernels.machines.optional import MissingPackage
 
 _launches: ContextVar[list[NkiLaunch] | None] = ContextVar("launches", default=None)
 
@@ -57,7 +58,14 @@ def run(kernel, *arguments, interpret=None, **options) -> Any:
         return simulate(kernel, *arguments, params=interpret, **options)
     if interpret is not False:
         fail("interpret", repr(interpret), "None, True, False or neuron.InterpretParams")
-    vendor.require(generation, "running this kernel on a Neuron device")
+    if vendor.find(generation) is None:
+        name = vendor.MODULES[generation]
+        raise MissingPackage(
+            f"{name} is needed for running this kernel on a Neuron device, and is not installed. "
+            "It comes from AWS's own package repository, on Linux; a package of that name "
+            f"elsewhere is a placeholder. See {vendor.SETUP}. interpret=None simulates the kernel.",
+            name=generation,
+        )
     return kernel(*arguments, **options)
 
 
@@ -70,17 +78,3 @@ def watched() -> Iterator[list[NkiLaunch]]:
         yield launches
     finally:
         _launches.reset(token)
-
-
-def launched(function: Callable[..., Any], *arguments, **options) -> list[NkiLaunch]:
-    """The kernels that a call starts, in order; the call only computes. What it raises is raised,
-    also after a kernel has started.
-
-    Args:
-        function: an operator's.
-        *arguments: of its call.
-        **options: of its call.
-    """
-    with watched() as launches:
-        function(*arguments, interpret=True, **options)
-    return launches

@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from kernels.machines.optional import MissingPackage
-
 MODULES = {"nki": "nki", "neuronxcc": "neuronxcc.nki"}  # generation → module
 SETUP = "https://awsdocs-neuron.readthedocs-hosted.com/en/latest/setup/"
 
@@ -28,19 +26,6 @@ def find(name: str) -> ModuleType | None:
         if half.split(".")[0] == name:
             del sys.modules[half]
     return None
-
-
-def require(name: str, purpose: str) -> ModuleType:
-    """The vendor's module, or MissingPackage saying how to get it."""
-    module = find(name)
-    if module is None:
-        raise MissingPackage(
-            f"{MODULES[name]} is needed for {purpose}, and is not installed. It comes from AWS's "
-            "own package repository, on Linux; a package of that name elsewhere is a placeholder. "
-            f"See {SETUP}. interpret=None simulates the kernel.",
-            name=name,
-        )
-    return module
 
 
 def device() -> bool:

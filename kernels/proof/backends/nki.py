@@ -69,7 +69,9 @@ class _Nki(Backend):
 
         estimates = []
         for job, chip in jobs:
-            (launch,) = neuron.launched(job.function, *job.arguments, **job.options)
+            with neuron.watched() as launches:
+                job.function(*job.arguments, interpret=True, **job.options)
+            (launch,) = launches
             estimates.append(
                 neuron.estimate(launch.kernel, *launch.arguments, chip=chip, **launch.options)
             )

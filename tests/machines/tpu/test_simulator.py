@@ -104,6 +104,7 @@ def through_views(first):
         out[0] = rows[pl.ds(start, 8)]  # across the boundaries of the scratch
         pltpu.sync_copy(rows.at[pl.ds(start + 8, 3)], out.at[1, pl.ds(0, 3)])
         out.at[1].reshape(4, 2, 128)[2:] = rows.reshape(8, 2, 128)[:2]
+        pltpu.sync_copy(rows.at[pl.ds(start, 0)], out.at[1, pl.ds(start, 0)])  # nothing
         out[1, 3] = scratch_ref[1, 0]
 
     scratch = [pltpu.VMEM((4, 4, 128), np.float32)]
@@ -114,6 +115,19 @@ def through_views(first):
 def test_views_by_reshape_are_parts_of_the_memory(first):
     run = simulate(through_views(first), ROWS)
     wanted = np.concatenate([ROWS[first : first + 11], ROWS[4:5], ROWS[:4]])
+    assert np.array_equal(run.result, wanted) and not run.races
+
+
+def test_a_view_by_bitcast_makes_one_number_of_rows_under_each_other():
+    def swapped(x_ref, o_ref):
+        words, out = (ref.bitcast(jnp.uint32).reshape(32, 128) for ref in (x_ref, o_ref))
+        even, odd = pl.ds(0, 16, 2), pl.ds(1, 16, 2)
+        out[even], out[odd] = words[even], words[odd] >> 16 | words[odd] << 16
+
+    x = jnp.arange(8192).astype(jnp.bfloat16).reshape(4, 16, 128)
+    pairs = x.reshape(16, 2, 2, 128)
+    wanted = jnp.stack([pairs[:, 0], pairs[:, 1, ::-1]], 1).reshape(x.shape)
+    run = simulate(called(swapped), x)
     assert np.array_equal(run.result, wanted) and not run.races
 
 
