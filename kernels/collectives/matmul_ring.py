@@ -35,6 +35,7 @@ from kernels.collectives.ring import (
     make_ring,
     meet,
 )
+from kernels.collectives.xla import product
 from kernels.machines import checks
 from kernels.machines.tpu.chips import CHIPS, here
 from kernels.matmul import BlockSizes, sublanes
@@ -136,11 +137,6 @@ def _even(size, pieces, step):
     return pl.cdiv(size, pieces * step) * step
 
 
-def _multiply(x, w):
-    exact = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    return jnp.dot(x, w, precision=exact, preferred_element_type=jnp.float32)
-
-
 def gather_matmul_kernel(
     me_ref, x_ref, w_ref, out_ref, gathered, strip, fetched, sent, arrived, free, *, strips
 ):
@@ -196,7 +192,7 @@ def gather_matmul_kernel(
 
     last = column == strips.columns - 1
     pl.when(last & (turn + 1 < strips.turns))(lambda: begin(turn + 1))
-    out_ref[...] = _multiply(strip[lax.rem(turn, 2)], w_ref[...]).astype(out_ref.dtype)
+    out_ref[...] = product(strip[lax.rem(turn, 2)], w_ref[...]).astype(out_ref.dtype)
 
     @pl.when(last & (turn + 1 == strips.turns))
     def _():
@@ -282,7 +278,7 @@ def matmul_scatter_kernel(
             lane.raise_free(message + count < strips.messages)
 
     mine = grown(message, lane).at[column]
-    total = _multiply(strip[lax.rem(turn, 2)], w_ref[...])
+    total = product(strip[lax.rem(turn, 2)], w_ref[...])
 
     @pl.when(step == 0)
     def _():
