@@ -43,6 +43,7 @@ from kernels.matmul import BlockSizes, sublanes
 LANES = 128  # columns of a register tile
 COLUMNS = 512  # of a block of w
 RESERVE = 16 << 20  # bytes of VMEM that XLA keeps
+STRIPS = 48  # of a lane at most: with a pair of semaphores for each, they are few enough for a chip
 
 
 class Strips(NamedTuple):
@@ -114,7 +115,8 @@ def make_strips(axis, size, kind, rows, w):
     lanes = 2 if size > 2 and rows > 2 * tile else 1
     # Twice what it takes to multiply a block of w for as long as HBM takes to bring it.
     most = chip.peak(str(w.dtype)) / chip.hbm_bytes_per_second * item
-    bm, bn, sums = _even(round(most), 1, LANES), COLUMNS, kind == MATMUL_SCATTER
+    bm = _even(max(round(most), rows // (lanes * STRIPS)), 1, LANES)
+    bn, sums = COLUMNS, kind == MATMUL_SCATTER
     wide = _even(k, 1, LANES)
     while True:
         # Two at least, so that one travels while another is multiplied.
