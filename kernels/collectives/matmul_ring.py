@@ -35,6 +35,7 @@ from kernels.collectives.ring import (
     make_ring,
     meet,
 )
+from kernels.collectives.xla import product
 from kernels.machines import checks
 from kernels.machines.tpu.chips import CHIPS, here
 from kernels.matmul import BlockSizes, sublanes
@@ -42,6 +43,7 @@ from kernels.matmul import BlockSizes, sublanes
 LANES = 128  # columns of a register tile
 COLUMNS = 512  # of a block of w
 RESERVE = 16 << 20  # bytes of VMEM that XLA keeps
+STRIPS = 48  # of a lane at most: with a pair of semaphores for each, they are few enough for a chip
 
 
 class Strips(NamedTuple):
@@ -113,7 +115,8 @@ def make_strips(axis, size, kind, rows, w):
     lanes = 2 if size > 2 and rows > 2 * tile else 1
     # Twice what it takes to multiply a block of w for as long as HBM takes to bring it.
     most = chip.peak(str(w.dtype)) / chip.hbm_bytes_per_second * item
-    bm, bn, sums = _even(round(most), 1, LANES), COLUMNS, kind == MATMUL_SCATTER
+    bm = _even(max(round(most), rows // (lanes * STRIPS)), 1, LANES)
+    bn, sums = COLUMNS, kind == MATMUL_SCATTER
     wide = _even(k, 1, LANES)
     while True:
         # Two at least, so that one travels while another is multiplied.
@@ -134,11 +137,6 @@ def make_strips(axis, size, kind, rows, w):
 def _even(size, pieces, step):
     """The size of equal pieces, in whole steps."""
     return pl.cdiv(size, pieces * step) * step
-
-
-def _multiply(x, w):
-    exact = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    return jnp.dot(x, w, precision=exact, preferred_element_type=jnp.float32)
 
 
 def gather_matmul_kernel(
@@ -196,7 +194,7 @@ def gather_matmul_kernel(
 
     last = column == strips.columns - 1
     pl.when(last & (turn + 1 < strips.turns))(lambda: begin(turn + 1))
-    out_ref[...] = _multiply(strip[lax.rem(turn, 2)], w_ref[...]).astype(out_ref.dtype)
+    out_ref[...] = product(strip[lax.rem(turn, 2)], w_ref[...]).astype(out_ref.dtype)
 
     @pl.when(last & (turn + 1 == strips.turns))
     def _():
@@ -282,7 +280,7 @@ def matmul_scatter_kernel(
             lane.raise_free(message + count < strips.messages)
 
     mine = grown(message, lane).at[column]
-    total = _multiply(strip[lax.rem(turn, 2)], w_ref[...])
+    total = product(strip[lax.rem(turn, 2)], w_ref[...])
 
     @pl.when(step == 0)
     def _():

@@ -2,14 +2,12 @@
 
 from typing import Any
 
+from kernels.collectives.sequence import DTYPES, devices_along
 from kernels.collectives.sequence import RING_ATTENTION as RING_ATTENTION  # the catalog's
-from kernels.collectives.sequence import devices_along
 from kernels.machines import checks
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.backends.xla_mesh import XLA_MESH
 from kernels.proof.contract import Implementation, Operator
-
-DTYPES = ("float32", "bfloat16")
 
 
 def all_gather(
@@ -183,16 +181,13 @@ def _shares(x: Any, axis_name: Any) -> None:
         )
 
 
-def _implementations(name: str, *more: Implementation) -> tuple[Implementation, ...]:
+def _implementations(name: str, one_way: bool = False) -> tuple[Implementation, ...]:
+    ring = Implementation("ring", PALLAS_TPU_MESH, f"pallas:{name}_one_way")
     return (
         Implementation("xla", XLA_MESH, f"xla:{name}"),
-        *more,
+        *[ring] * one_way,
         Implementation("pallas", PALLAS_TPU_MESH, f"pallas:{name}"),
     )
-
-
-def _one_way(name: str) -> Implementation:
-    return Implementation("ring", PALLAS_TPU_MESH, f"pallas:{name}_one_way")
 
 
 ALL_GATHER = Operator(
@@ -201,7 +196,7 @@ ALL_GATHER = Operator(
     chapter="rings",
     differentiable=("x",),
     linear=True,
-    implementations=_implementations("all_gather", _one_way("all_gather")),
+    implementations=_implementations("all_gather", one_way=True),
 )
 REDUCE_SCATTER = Operator(
     reduce_scatter,
@@ -209,7 +204,7 @@ REDUCE_SCATTER = Operator(
     chapter="rings",
     differentiable=("x",),
     linear=True,
-    implementations=_implementations("reduce_scatter", _one_way("reduce_scatter")),
+    implementations=_implementations("reduce_scatter", one_way=True),
 )
 ALL_TO_ALL = Operator(
     all_to_all,

@@ -1,15 +1,16 @@
 """Rings by remote DMA, on a TPU: each device talks to its two neighbours alone.
 
-    gather, n devices, step s of n − 1:
+    gather, n devices, step s of n − 1, or in both directions of ⌊n / 2⌋:
         send block (me − s) to the right
         receive block (me − s − 1) from the left
     reduce and scatter, step s of n − 1:
         send the sum of chunk (me − s − 1) to the right
         receive that of chunk (me − s − 2) from the left, and add mine
 
-A second ring goes the other way with half of the rows, where there are enough, so that both
-directions of each link work. Who receives says so: a buffer is written again only after the
-neighbour raised `free`, so however fast one device is, it overwrites nothing that is still read.
+So that both directions of each link work, a gather sends whole blocks both ways, none farther than
+half of the ring, and a scatter half of the rows each way, where there are enough. Who receives says
+so: a buffer is written again only after the neighbour raised `free`, so however fast one device is,
+it overwrites nothing that is still read.
 
 Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, 2009.
 """
@@ -137,31 +138,35 @@ def call(kernel, ring, interpret, *, vmem_limit_bytes=None, semantics=None, **op
     )
 
 
-def gather_kernel(x_ref, out_ref, own, sent, arrived, free, *, ring):
+def gather_kernel(x_ref, out_ref, own, sent, arrived, free, *, ring, halves):
     # x_ref [rows, columns], out_ref [devices, rows, columns], in HBM; semaphores own,
     # sent and arrived [directions, 2] of copies, free [directions] of signals
-    me = lax.axis_index(ring.axis)
+    me, ways = lax.axis_index(ring.axis), len(ring.parts)
     meet(ring, me)
     mine = pltpu.make_async_copy(x_ref, out_ref.at[me], own)
     mine.start()
-    lanes = ring.lanes(me, free)
+    lanes, steps = ring.lanes(me, free), pl.cdiv(ring.size - 1, ways)
+    # A block that is as far by either way comes half by each, or all of it by one.
+    last = halves if (ring.size - 1) % ways else ring.parts
 
-    def step(s, first=False):
+    def step(s, parts, first=False):
         hops = []
-        for lane, (_, start, rows) in zip(lanes, ring.parts, strict=True):
+        for lane, (_, start, rows) in zip(lanes, parts, strict=False):
             part = out_ref.at[lane.device(-s), pl.ds(start, rows)]
             source = x_ref.at[pl.ds(start, rows)] if first else part
             slot = lane.number, s % 2
             hops.append(lane.hop(source, part, sent.at[slot], arrived.at[slot]))
             lane.wait_free(s >= 2)  # the neighbour has seen what these semaphores told it before
             hops[-1].start()
-        for lane, hop in zip(lanes, hops, strict=True):
+        for lane, hop in zip(lanes, hops, strict=False):
             hop.wait_recv()
-            lane.raise_free(s < ring.size - 3)
+            lane.raise_free(s < steps - 2 - (lane.number >= len(last)))
             hop.wait_send()
 
-    step(0, first=True)
-    lax.fori_loop(1, ring.size - 1, lambda s, _: step(s), None)
+    step(0, ring.parts if steps > 1 else last, first=True)
+    lax.fori_loop(1, steps - 1, lambda s, _: step(s, ring.parts), None)
+    if steps > 1:
+        step(steps - 1, last)
     mine.wait()
 
 
@@ -236,9 +241,12 @@ def gather(x, axis, size, *, both=True, interpret=None):
     """[rows, columns] of each of `size` devices → [size · rows, columns] on each."""
     if size == 1:
         return x
-    ring = make_ring(axis, size, GATHER, x.shape[0], x.dtype, both)
-    scratch = [pltpu.SemaphoreType.DMA]
-    gathered = _run(gather_kernel, ring, x, (size, *x.shape), scratch, interpret, "ring_gather")
+    rows, scratch = x.shape[0], [pltpu.SemaphoreType.DMA]
+    ring = make_ring(axis, size, GATHER, rows, x.dtype, both)
+    ways = (1, -1) if both and size > 2 else (1,)
+    whole = ring._replace(parts=tuple((way, 0, rows) for way in ways))
+    kernel = functools.partial(gather_kernel, halves=ring.parts)
+    gathered = _run(kernel, whole, x, (size, *x.shape), scratch, interpret, "ring_gather")
     return gathered.reshape(-1, x.shape[1])
 
 

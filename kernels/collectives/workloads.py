@@ -104,6 +104,7 @@ all_to_all = Workloads(
         equal=(2, 16, 128, "all rows of all blocks"),
         three=(3, 40, 7, "rows that no tile divides; one block is empty"),
         four=(4, 300, 128, {"dtype": "bfloat16"}, "several rows in a tile"),
+        seven=(7, 3, 129, "six messages under way at a time"),
         eight=(8, 16, 130, {"values": "nonfinite"}, "every bit arrives, and none beyond the sizes"),
     ),
 )

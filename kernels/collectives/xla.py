@@ -31,7 +31,7 @@ def all_to_all(x, sizes, axis_name):
     return lax.all_to_all(jnp.where(sent[..., None], x, 0), axis_name, 0, 0)
 
 
-def _product(x, w):
+def product(x, w):
     """In float32."""
     exact = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
     return jnp.dot(x, w, precision=exact, preferred_element_type=jnp.float32)
@@ -39,12 +39,12 @@ def _product(x, w):
 
 def all_gather_matmul(x, w, axis_name):
     """[rows, k], [k, columns] → [devices · rows, columns]."""
-    return _product(all_gather(x, axis_name), w).astype(x.dtype)
+    return product(all_gather(x, axis_name), w).astype(x.dtype)
 
 
 def matmul_reduce_scatter(x, w, axis_name):
     """[devices · rows, k], [k, columns] → [rows, columns], added up in float32."""
-    total = jax.lax.psum_scatter(_product(x, w), axis_name, tiled=True)
+    total = jax.lax.psum_scatter(product(x, w), axis_name, tiled=True)
     return total.astype(x.dtype)
 
 

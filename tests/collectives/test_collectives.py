@@ -338,13 +338,3 @@ def test_a_ring_along_one_axis_of_two():
     assert np.array_equal(runs[0].result, runs[1].result)
     result = runs[0].result.reshape(2, 1, 2, 8, 16).transpose(2, 0, 1, 3, 4)
     assert np.abs(result - wanted).max() < 1e-6 * np.abs(v).max()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("chip", "mesh"), [("v5e", {"y": 4}), ("v6e", {"x": 2, "y": 4})], ids=str)
-def test_it_compiles_for_meshes(chip, mesh):
-    x = jax.ShapeDtypeStruct((2, 2, 4096, 128), jnp.bfloat16)
-    own = functools.partial(cut, names=("x" if "x" in mesh else None, None, "y"))
-    specs = {"in_specs": P(None, None, "y"), "out_specs": P(None, None, "y")}
-    program = tpu.compile(own, x, x, x, chip=chip, mesh=mesh, **specs)
-    assert [i.is_kernel for i in program.module.run].count(True) == 1

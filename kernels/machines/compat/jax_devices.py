@@ -244,8 +244,9 @@ def turns(seed: int | None) -> Iterator[list[str]]:
 
         def words() -> str:
             has = f"{_name(self)}, which has {self.count_by_core[device]} of {value}"
-            by = machine.raised.get((self.id, device))
-            last = f"was raised last by {by}" if by else "nobody ever raised"
+            by = {d: who for (number, d), who in machine.raised.items() if number == self.id}
+            other = f" here; on device {min(by)} it was {by[min(by)]}" if by else " on any device"
+            last = f"was raised last by {by[device]}" if device in by else f"nobody raised{other}"
             return f"at {line_of(line, 'pl.semaphore_wait')} for {has} and {last}"
 
         machine.pause(device, lambda: self.count_by_core[device] >= value, words)

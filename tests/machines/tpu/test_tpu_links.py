@@ -17,16 +17,28 @@ def cut(name, names, specs, **options):
     return lambda *arrays: jax.shard_map(local, **cuts, check_vma=False)(*arrays), cuts
 
 
+def kernel_of(estimate):
+    return next(op for op in estimate.ops if op.kind == "kernel")
+
+
 def kernels_of(compiled):
     return [i.is_kernel for i in compiled.module.run].count(True)
 
 
 class TestEstimates:
-    X = jax.ShapeDtypeStruct((4 * 4096, 1024), jnp.bfloat16)  # 8 MiB a device
-
-    def estimate(self, implementation, chip):
+    def estimate(self, implementation, chip, devices=4):
+        x = jax.ShapeDtypeStruct((devices * 4096, 1024), jnp.bfloat16)  # 8 MiB a device
         ring = cut("all_gather", "x", (P("x"), P("x")), implementation=implementation)
-        return tpu.estimate(ring[0], self.X, chip=chip, mesh={"x": 4}, **ring[1])
+        return tpu.estimate(ring[0], x, chip=chip, mesh={"x": devices}, **ring[1])
+
+    @pytest.mark.parametrize("devices", [4, 8, 16])
+    def test_both_directions_of_a_link_halve_the_time(self, devices):
+        one, both = (self.estimate(name, "v5e", devices) for name in ("ring", "pallas"))
+        one, both = kernel_of(one), kernel_of(both)
+        assert one.bound == both.bound == "link"
+        assert one.cycles > 1.8 * both.cycles
+        carried = (devices - 1) * (8 << 20) / 45e9 * 1.5e9  # at the published rate
+        assert carried < one.cycles < carried / 0.9
 
     def test_what_nobody_published_is_told(self):
         assert "no measurement of this kind" in self.estimate("ring", "v6e").band_text
@@ -37,27 +49,9 @@ class TestEstimates:
     def test_the_schedule_is_that_of_each_chip(self):
         names = ("x", "y")
         function, specs = cut("all_gather", names, (P(names), P(names)))
-        schedule = tpu.schedule(function, self.X, mesh={"x": 2, "y": 4}, **specs)
+        x = jax.ShapeDtypeStruct((8 * 4096, 1024), jnp.bfloat16)
+        schedule = tpu.schedule(function, x, mesh={"x": 2, "y": 4}, **specs)
         assert len(schedule.kernels) >= 2  # a ring along each axis
-
-    @pytest.mark.parametrize(
-        ("chip", "mesh"),
-        [
-            ("v5e", {"x": 4}),
-            ("v6e", {"x": 2, "y": 4}),
-            ("v7x", {"x": 2, "y": 4}),
-            ("v5e", {"x": 16, "y": 16}),
-            ("v5p", {"x": 16, "y": 16}),
-        ],
-        ids=str,
-    )
-    def test_it_compiles_for_4_to_256_chips(self, chip, mesh):
-        names = tuple(mesh)
-        x = jax.ShapeDtypeStruct((256 * 256 * 8, 128), jnp.bfloat16)
-        for name in ("all_gather", "reduce_scatter"):
-            function, specs = cut(name, names, (P(names), P(names)))
-            program = tpu.compile(function, x, chip=chip, mesh=mesh, in_specs=specs["in_specs"])
-            assert kernels_of(program) == len(mesh)
 
 
 class TestProducts:
@@ -69,15 +63,39 @@ class TestProducts:
         transfer = 3 * 2048 * 8192 * 4 / 2 / (0.95 * 45e9) * tpu.CHIPS["v5e"].clock_hz
         function, cuts = cut("matmul_reduce_scatter", "x", ((P(None, "x"), P("x")), P("x")))
         estimate = tpu.estimate(function, self.X, self.X, chip="v5e", mesh={"x": 4}, **cuts)
-        kernel = next(op for op in estimate.ops if op.kind == "kernel")
+        kernel = kernel_of(estimate)
         assert kernel.bound == "link" and transfer < kernel.cycles < 1.25 * transfer
 
-    @pytest.mark.parametrize(("chip", "mesh"), [("v6e", {"x": 8}), ("v5e", {"x": 16, "y": 16})])
-    def test_it_compiles_for_8_and_256_chips(self, chip, mesh):
-        names = tuple(mesh)
-        x = jax.ShapeDtypeStruct((256 * 256 * 8, 256), jnp.bfloat16)
-        w = jax.ShapeDtypeStruct((256, 512), jnp.bfloat16)
-        for name in ("all_gather_matmul", "matmul_reduce_scatter"):
-            function, specs = cut(name, names, ((P(names), P()), P(names)))
-            program = tpu.compile(function, x, w, chip=chip, mesh=mesh, **specs)
-            assert kernels_of(program) == len(mesh)
+
+RINGS, ALONG_ONE = ("all_gather", "reduce_scatter"), ("all_to_all", "ring_attention")
+ALL = (*RINGS, "all_gather_matmul", "matmul_reduce_scatter", *ALONG_ONE)
+
+
+@pytest.mark.parametrize(
+    ("chip", "mesh", "operators"),
+    [
+        ("v5e", {"x": 4}, ALL),
+        ("v6e", {"x": 2, "y": 4}, ALL),
+        ("v7x", {"x": 2, "y": 4}, RINGS),
+        ("v5e", {"x": 16, "y": 16}, ALL),
+        ("v5p", {"x": 16, "y": 16}, RINGS),
+    ],
+    ids=str,
+)
+def test_it_compiles_for_4_to_256_chips(chip, mesh, operators):
+    array = jax.ShapeDtypeStruct
+    parts, (*_, last) = mesh["x"] ** 2, mesh
+    x, w = (array(shape, jnp.bfloat16) for shape in ((256 * 256 * 8, 256), (256, 512)))
+    blocks, sizes = array((parts, 64, 128), jnp.bfloat16), array((parts,), jnp.int32)
+    q, tokens = array((1, 2, 8192, 128), jnp.bfloat16), P(None, None, last)
+    for name in operators:
+        names, arrays, specs = tuple(mesh), [x], (P(tuple(mesh)), P(tuple(mesh)))
+        if "matmul" in name:
+            arrays, specs = [x, w], ((P(names), P()), P(names))
+        elif name == "all_to_all":
+            names, arrays, specs = "x", [blocks, sizes], (P("x"), P("x"))
+        elif name == "ring_attention":
+            names, arrays, specs = last, [q, q, q], (tokens, tokens)
+        function, cuts = cut(name, names, specs)
+        program = tpu.compile(function, *arrays, chip=chip, mesh=mesh, **cuts)
+        assert kernels_of(program) == (1 if name in ALONG_ONE else len(mesh))
