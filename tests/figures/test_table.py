@@ -25,6 +25,7 @@ def test_in_a_terminal():
     assert as_text([Table((), [("a", "b")])]) == "a  b"
     folded = as_text([Table(("name",), [("long " * 10,)])], width=20)
     assert folded.count("long") == 10 and max(map(len, folded.splitlines())) <= 20
+    assert "\n" not in as_text([Paragraph("word " * 50)], width=40)
 
 
 def test_on_a_page():
@@ -42,7 +43,3 @@ def test_in_markdown():
         r"| a\|b <c> | 1 ms |",
         "| [red]d[/] | **FAILED** |",
     ]
-
-
-def test_a_paragraph_is_not_folded():
-    assert as_text([Paragraph("word " * 50)], width=40).count("\n") == 0

@@ -36,7 +36,7 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.only_kernel),
         magnitude=lambda x, y: abs(x) @ abs(y.T),
-        hint="jax.lax.dot_general says which dimensions are summed over: here the last of both.",
+        hint='Let lax.dot_general sum over the last dimension of both, with precision="highest".',
     ),
     Exercise(
         "accumulated",
