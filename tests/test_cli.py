@@ -75,6 +75,7 @@ WITH_LIBTPU = [
         (["prove", __file__, "--rung", "guess"], "--rung is 'guess'; accepted: interpret"),
         (["judge"], "no file is named; accepted"),
         (["judge", "nowhere.py"], "file is nowhere.py; accepted"),
+        (["judge", __file__.replace("test_cli.py", "yours/judged/answers")], "--reference is left"),
         (["judge", __file__, "--reference", "no/"], "--reference is no/; accepted: a file or a f"),
         (["estimate", "giou/nki", "--chip", "v5e"], "chip is 'v5e'; accepted: inf2, trn1"),
         (["estimate", "giou/nki", "--workload", "huge"], "workload is 'huge'; accepted: tiny"),
@@ -87,6 +88,15 @@ def test_a_wrong_command_line_ends_with_2(arguments, says):
     assert result.exit_code == 2
     assert says in result.output
     assert "Traceback" not in result.output
+
+
+def test_figures_that_cannot_be_kept_are_no_traceback(tmp_path, monkeypatch):
+    bench = "bench", "add_vectors/xla", "-w", "tiny", "--repeats", "2", "--record"
+    monkeypatch.setattr("kernels.figures.store.RESULTS", tmp_path)
+    (tmp_path / ".measured.csv.part").symlink_to("/dev/full")
+    assert "No space left on device" in run(*bench).output
+    (tmp_path / "measured.csv").mkdir()
+    assert "measured.csv; accepted: one in a folder that there is and" in run(*bench).output
 
 
 def test_a_file_in_another_encoding_that_marks_nothing_is_passed_over(tmp_path):

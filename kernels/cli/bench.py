@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from kernels.cli.options import GradientOption, WorkloadOption
-from kernels.cli.terminal import console, errors, reported
+from kernels.cli.terminal import console, errors, reported, writable
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
 from kernels.machines.checks import fail, one_of
@@ -31,9 +31,10 @@ def bench(
     """Measure operators on this machine, in turn; the sizes of the book's figures by default."""
     with reported():
         from kernels import figures
-        from kernels.figures import benchmark
+        from kernels.figures import benchmark, store
 
         one_of("--device", device, ("cpu", "cuda"))
+        writable(store.RESULTS / "measured.csv" if record and store.RESULTS.is_dir() else None)
         chosen: dict[str, list[Implementation]] = {}
         for operator, implementation in dict.fromkeys(find(*entries)):
             if reason := implementation.backend.why_not("measure", device):

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from kernels.cli.options import GradientOption, TimeoutOption, WorkloadOption, largest, repeated
-from kernels.cli.terminal import console, errors, reported
+from kernels.cli.terminal import console, errors, reported, writable
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
 from kernels.machines.checks import fail
@@ -28,7 +28,7 @@ RIGHT = ("time", "band", "of peak", "of HBM")
 
 def estimate(
     entry: Annotated[
-        str | None, typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION.")
+        str | None, typer.Argument(help="OPERATOR or OPERATOR/IMPLEMENTATION; explain takes files.")
     ] = None,
     workload: WorkloadOption = None,
     chip: Annotated[
@@ -51,7 +51,7 @@ def estimate(
 ) -> None:
     """Estimate run times on a TPU, a NeuronCore or a GPU; nothing is measured."""
     with reported():
-        from kernels.figures import add, estimated
+        from kernels.figures import add, estimated, store
         from kernels.figures.schema import LATE
         from kernels.machines.base import CompileError
         from kernels.machines.tpu.diagnose import TpuCompileError
@@ -60,6 +60,7 @@ def estimate(
 
         if rates and record:
             fail("--record", f"given with the rates of {rates}", "the book's own rates alone")
+        writable(store.RESULTS / "estimated.csv" if record and store.RESULTS.is_dir() else None)
         if figures and workload is not None:
             fail("--workload", repr(workload), "without --figures, which says the sizes")
         questions = _questions(entry, workload, chip, figures, gradient)
@@ -92,8 +93,7 @@ def estimate(
                 # On an idle machine the profile might have been there: another figure.
                 reason = "not kept, for its static profile ran out of time; --late keeps it"
                 failed.append((question, TpuCompileError("timeout", reason)))
-        if record:
-            add("estimated.csv", records)
+        add("estimated.csv", records)
         title = "Estimated by the model of a compiler or of an engine, not measured"
         refused = {getattr(error, "kind", "refused"): "red" for _, error in failed}
         console.print(Table(COLUMNS, rows, title, RIGHT, refused))

@@ -21,7 +21,7 @@ def judge(
     ] = None,
     reference: Annotated[
         str,
-        typer.Option(help="Of files in KernelBench's form: the file or folder with the originals."),
+        typer.Option(help="The originals of files in KernelBench's form: a file or a folder."),
     ] = "",
     chip: Annotated[
         list[str] | None,

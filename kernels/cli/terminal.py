@@ -1,6 +1,8 @@
 """What every command says to its reader: where it prints, bars, errors, and files it writes."""
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +31,9 @@ def reported() -> Iterator[None]:
 
     try:
         yield
-    except (ValueError, MissingPackage) as error:
+    except (ValueError, MissingPackage, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EROFS):
+            raise
         errors.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
@@ -77,10 +81,10 @@ def file_and_name(text: str, named: bool = False) -> tuple[str, str]:
 
 
 def writable(*paths: Path | None) -> None:
-    """ValueError for a file that there is no folder for, before the work that it is to hold."""
-    for path in paths:
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            fail("file to write", path, "one in a folder that there is")
+    """ValueError for a file that cannot be written, before the work that it is to hold."""
+    for path in filter(None, paths):
+        if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+            fail("file to write", path, "one in a folder that there is and that can be written to")
 
 
 def write(path: Path | None, text: str) -> None:

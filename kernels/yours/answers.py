@@ -393,7 +393,7 @@ def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, A
     leaves, tree = jax.tree.flatten(drawn)
     if len(leaves) == len(drawn):
         return whole, list(drawn), {}
-    return lambda *flat: whole(*jax.tree.unflatten(tree, flat)), leaves, {}
+    return lambda *flat, **more: whole(*jax.tree.unflatten(tree, flat), **more), leaves, {}
 
 
 def tune(
@@ -411,6 +411,7 @@ def tune(
     function, positional, named = target(path, name, args)
     if (known := _marked(path).get(name)) and known.spread:
         fail("function", f"{name}, on {known.spread}", "one for a single device; explain takes it")
+    takes("--over", function, positional, named | tunings[0])
     refused = {"seconds": None, "bound": "", "band": "", "on_data": "", "passing": False}
     trials: dict[int, dict[str, Any]] = {}
     programs = {}

@@ -129,7 +129,7 @@ def judge_all(
 
 def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) -> list[Entry]:
     """The kernels of files and folders, in the order of the paths, those of a folder by name;
-    ValueError for what is no such file, and for a reference that there is not.
+    ValueError for what is no such file, and for a reference that is not there, or the file itself.
 
     Args:
         paths: a file that marks kernels with `kernels.proves`, one in KernelBench's form, or a
@@ -148,25 +148,28 @@ def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) ->
         if not files or not path.exists():
             fail("file", text, "a Python file, FILE.py:NAME, or a folder of Python files")
         for file in files:
-            if not in_form(file):
+            if "get_inputs" not in (own_names := names(file)):
                 known = proving.declared_in(str(file), name if colon else "", sandbox)
                 listed += [Entry(str(file), own) for own, _ in known]
                 continue
             beside = Path(reference) if reference else file
             beside = beside / file.name if beside.is_dir() else beside
-            if not beside.is_file() or not in_form(beside):
+            if not beside.is_file() or "get_inputs" not in names(beside):
                 fail("--reference", beside, f"a file in KernelBench's form for {file.name}")
+            if "ModelNew" not in own_names and beside.samefile(file):
+                accepted = f"where the original of {file} is, which has no ModelNew itself"
+                fail("--reference", beside if reference else "left out", accepted)
             listed.append(Entry(str(file), "", str(beside)))
     return listed
 
 
-def in_form(file: Path) -> bool:
-    """Whether a file is in KernelBench's form: it defines get_inputs. It is read, and not run."""
+def names(file: Path) -> set[str]:
+    """Functions and classes of a file, which is not run: get_inputs, if in KernelBench's form."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         fail("file", file, f"a Python file ({error})")
-    return any(isinstance(n, ast.FunctionDef) and n.name == "get_inputs" for n in tree.body)
+    return {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
 
 
 def shard(listed: Sequence[Entry], text: str) -> list[Entry]:

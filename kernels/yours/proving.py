@@ -240,10 +240,7 @@ def _good(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _late(timeout: float) -> str:
-    return (
-        f"not done after {timeout:g} s, and ended: a loop without end, or more than the rung can "
-        "do in that time"
-    )
+    return f"not done after {timeout:g} s, and ended: a loop without end, or too much for that time"
 
 
 def _died(died: Any) -> str:

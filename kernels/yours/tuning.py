@@ -96,12 +96,10 @@ def tune_file(
     waiting = [place for place in range(len(candidates)) if place not in answers]
     if progress:
         progress(len(answers), len(candidates))
+    question = dict(what="tune", path=path, name=name, args=args, chip=chip, timeout=timeout)
     with asking(timeout * BATCH + 600) as ask:
         for start in range(0, len(waiting), BATCH):
             batch = waiting[start : start + BATCH]
-            question = dict(
-                what="tune", path=path, name=name, args=args, chip=chip, timeout=timeout
-            )
             try:
                 trials = ask(question | {"tunings": [candidates[i] for i in batch]})["trials"]
             except Lost as lost:

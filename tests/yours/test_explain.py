@@ -301,6 +301,7 @@ def test_two_kernels_and_two_commits_side_by_side(here):
         (("tune", "mine.py:power", "-w", "tiny", "--over", "block=8"), "--workload is tiny"),
         (("explain", "matmul/pallas", "--args", "f32[1]"), "accepted: with FILE.py:NAME"),
         (("tune", "mine.py:power"), "--over is left out"),
+        (("tune", "mine.py:power", "--over", "rows=8"), "argument 'rows'); accepted: power(x"),
         (("guard", "--baseline", "none.json"), "--update writes one"),
         (("explain", "mine.py:power", "--trips", "x"), "--trips is 'x'; accepted: N, KERNEL=N"),
         (("explain", "mine.py:huge", "--mesh", "x=2", "--args", "f32[8,8]"), "one of a function"),
