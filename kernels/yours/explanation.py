@@ -6,6 +6,7 @@ import html
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from kernels.figures.table import Page, Paragraph, Table, as_text
@@ -18,6 +19,7 @@ from kernels.yours import gpu_words, tpu_words
 from kernels.yours.symptoms import see
 
 MOST = 1_500_000  # bytes of a page
+PAGE, STYLE = (Path(__file__).with_suffix(kind) for kind in (".html", ".css"))
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Explanation(Page):
         from kernels.lessons import pictures
 
         script, style = pictures.scripts()
-        style = STYLE + style
+        style = STYLE.read_text(encoding="utf-8") + style
         title = html.escape(self.facts.title)
         body = [f"<h1>{title} on {self.facts.chip}</h1>"]
         if second is not None:
@@ -93,12 +95,8 @@ class Explanation(Page):
             if size + len(picture["html"]) <= MOST - 10_000:
                 size += len(picture["html"])
                 body.append(f"<h2>{html.escape(picture['title'])}</h2>{picture['html']}")
-        return (
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-            '<meta name="viewport" content="width=device-width,initial-scale=1">'
-            f"<title>{title}</title><style>{style}</style></head>"
-            f"<body><main>{''.join(body)}</main><script>{script}</script></body></html>\n"
-        )
+        page = PAGE.read_text(encoding="utf-8")
+        return page.format(title=title, style=style, body="".join(body), script=script)
 
     def compared(self, second: Explanation) -> Table:
         """This and another program, a row for each figure: its name, both, and the change."""
@@ -148,13 +146,3 @@ def _figures(facts: Facts) -> dict[str, tuple[float | None, str]]:
     if isinstance(facts, Refusal):
         return tpu_words.kernel_figures(facts.kernels)
     return _words(facts).figures(facts)
-
-
-STYLE = (
-    ":root{color-scheme:light dark}"
-    "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem}"
-    "h1{font-size:1.5rem}h2,caption{font-size:1.15rem;margin-top:2rem}"
-    "table{border-collapse:collapse;display:block;overflow-x:auto}caption{text-align:left}"
-    "td,th{padding:.2rem .8rem .2rem 0;text-align:left;border-bottom:1px solid #8884;"
-    "vertical-align:top}code{font-size:.9em}.wrong{color:#c33}"
-)

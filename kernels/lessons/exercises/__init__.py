@@ -30,20 +30,7 @@ from kernels.proof.workload import Workload
 
 __all__ = ["Answer", "Exercise", "chapters", "check", "exercises", "warm_up"]
 
-# What a finding usually means, by words that it holds.
-ADVICE = (
-    ("is nan", "Memory that nobody wrote holds NaN here: is this element ever written?"),
-    ("every element is zero", "Is the result written at all?"),
-    ("same memory, unordered", "Nothing orders these two: which of them has to wait for what?"),
-    ("unordered with a", "Nothing orders these two: who has to wait for whom?"),
-    ("race: ", "Two programs write the same block: which dimension may really be parallel?"),
-    ("depends on the order", "A result must not depend on which parallel program runs first."),
-    ("shape is", "Look at out_shape, and at the block of the output."),
-    ("allowed", "The shape is right, the numbers are not: try the smallest workload by hand."),
-    ("which core", "Two cores met at one place: where does the share of each begin and end?"),
-    ("no core writes", "Which share does this element belong to?"),
-    ("no kernel reached", "The answer has to call pl.pallas_call."),
-)
+TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -90,14 +77,13 @@ def exercises() -> dict[str, Exercise]:
 def chapters() -> dict[str, tuple[Exercise, ...]]:
     """The exercises of each chapter, by its name; a file here is named after its chapter. What they
     say to the reader is in texts.toml: a {NAME} there is a constant of the chapter's file."""
-    texts = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
     known = {}
     for name in (m.name for m in pkgutil.iter_modules(__path__)):
         module = importlib.import_module(f"{__name__}.{name}")
         if hasattr(module, "EXERCISES"):
             known[name] = tuple(
                 replace(
-                    e, **{k: text.format_map(vars(module)) for k, text in texts[e.name].items()}
+                    e, **{k: text.format_map(vars(module)) for k, text in TEXTS[e.name].items()}
                 )
                 for e in module.EXERCISES
             )
@@ -203,7 +189,7 @@ def _why(
     exercise: Exercise, rung: str, workload: str, message: str, passed: list[str]
 ) -> tuple[str, ...]:
     lines = [f"refused at {rung}, on {workload}", message]
-    lines += [advice for words, advice in ADVICE if words in message][:1]
+    lines += [advice for words, advice in TEXTS["advice"].items() if words in message][:1]
     if passed:
         lines.append(f"passed before: {', '.join(passed)}")
     if exercise.hint and not re.match(r"(Name|Attribute)Error: ", message):

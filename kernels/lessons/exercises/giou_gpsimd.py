@@ -46,37 +46,31 @@ def _traffic(tried):
     return gpsimd.run((PRELUDE + tried.answer(), SHAPE), "giou", *tried.arguments).traffic
 
 
-_gpsimd = functools.partial(Exercise, backend=GPSIMD)
+_gpsimd = functools.partial(Exercise, make=workloads.giou.make, call=_kernel, backend=GPSIMD)
 
 EXERCISES = (
     _gpsimd(
         "giou_loss",
         lambda preds, targets: 1 - reference.giou(preds, targets),
-        workloads.giou.make,
-        _shares(131, 101, "no part divides it")
+        problems=_shares(131, 101, "no part divides it")
         + cases("b n", values="degenerate", degenerate=(33, 128)),
-        call=_kernel,
         magnitude=lambda preds, targets: 1 + reference.giou_magnitude(preds, targets),
     ),
     _gpsimd(
         "giou_smoothed",
         _smoothed,
-        workloads.giou.make,
-        cases(
+        problems=cases(
             "b n",
             one=(1, 1, "nothing is before it"),
             prime=(13, 101, "shares end anywhere"),
             long=(3, 1409, "more parts than one for a core"),
         ),
-        call=_kernel,
         magnitude=functools.partial(_smoothed, giou=reference.giou_magnitude),
     ),
     _gpsimd(
         "gpsimd_in_place",
         reference.giou,
-        workloads.giou.make,
-        _shares(131, 101, "no part divides it"),
-        call=_kernel,
+        problems=_shares(131, 101, "no part divides it"),
         bar=Bar(
             "copies of the busiest core",
             lambda tried: max(core.loads + core.stores for core in _traffic(tried)),
@@ -89,9 +83,7 @@ EXERCISES = (
     _gpsimd(
         "gpsimd_anchor",
         _anchored,
-        workloads.giou.make,
-        _shares(13, 101, "shares end inside of a sample"),
-        call=_kernel,
+        problems=_shares(13, 101, "shares end inside of a sample"),
         bar=Bar(
             "bytes to TCM",
             lambda tried: sum(core.loaded_bytes for core in _traffic(tried)),

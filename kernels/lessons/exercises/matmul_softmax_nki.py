@@ -37,17 +37,20 @@ def _one_by_one(cost, xt, y):
 
 
 _nki = functools.partial(Exercise, backend=NKI, call=judges.on_neuron())
+_product = functools.partial(
+    _nki,
+    reference=lambda xt, y: xt.T @ y,
+    make=drawn("k m", "k n"),
+    magnitude=lambda xt, y: abs(xt).T @ abs(y),
+)
 
 EXERCISES = (
-    _nki(
+    _product(
         "nki_matrix_stays",
-        lambda xt, y: xt.T @ y,
-        drawn("k m", "k n"),
-        cases(
+        problems=cases(
             "k m n", dtype="bfloat16", few=(512, 512, 4), vector=(256, 128, 1), most=(128, 256, FEW)
         ),
         call=judges.on_neuron(_moves),
-        magnitude=lambda xt, y: abs(xt).T @ abs(y),
     ),
     _nki(
         "nki_shared_bank",
@@ -63,14 +66,11 @@ EXERCISES = (
         call=judges.on_neuron(_one_by_one),
         magnitude=lambda xt, y: np.swapaxes(abs(xt), 1, 2) @ abs(y),
     ),
-    _nki(
+    _product(
         "nki_psum",
-        lambda xt, y: xt.T @ y,
-        drawn("k m", "k n"),
-        cases(
+        problems=cases(
             "k m n", one_bank=(256, 128, 512), ten_banks=(256, 1280, 512), ragged=(128, 1100, 33)
         ),
-        magnitude=lambda xt, y: abs(xt).T @ abs(y),
     ),
     _nki(
         "nki_exp_sums",
@@ -80,16 +80,13 @@ EXERCISES = (
         call=judges.on_neuron(_by_vector),
         magnitude=lambda x: np.exp(x).sum(1, keepdims=True),
     ),
-    _nki(
+    _product(
         "nki_fast_product",
-        lambda xt, y: xt.T @ y,
-        drawn("k m", "k n"),
-        cases("k m n", dtype="bfloat16", two=(256, 256, 512), small=(128, 128, 512)),
+        problems=cases("k m n", dtype="bfloat16", two=(256, 256, 512), small=(128, 128, 512)),
         bar=bars.nki_microseconds(
             PRODUCT_MICROSECONDS,
             22.6,
             workload=Workload("bar", {"k": 1024, "m": 512, "n": 1024}, "bfloat16"),
         ),
-        magnitude=lambda xt, y: abs(xt).T @ abs(y),
     ),
 )

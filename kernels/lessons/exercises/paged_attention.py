@@ -1,5 +1,7 @@
 """Exercises of the chapter "Attention over pages"."""
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
@@ -74,38 +76,31 @@ def _by_hand(*buffers):
     return call
 
 
-def _magnitude(pages, lengths, table):
-    return _sums(abs(pages), lengths, table)
-
-
+_page_sum = functools.partial(
+    Exercise,
+    reference=_sums,
+    make=_pooled,
+    magnitude=lambda pages, lengths, table: _sums(abs(pages), lengths, table),
+)
 EXERCISES = (
-    Exercise(
+    _page_sum(
         "page_sum",
-        _sums,
-        _pooled,
-        RAGGED + cases(SIZES, whole=(2, 2, 2 * PAGE, "no page is in part")),
+        problems=RAGGED + cases(SIZES, whole=(2, 2, 2 * PAGE, "no page is in part")),
         call=_by_grid,
         rungs=("interpret",),
         judge=judges.lowered,
-        magnitude=_magnitude,
     ),
-    Exercise(
+    _page_sum(
         "page_race",
-        _sums,
-        _pooled,
-        RAGGED + cases(SIZES, whole=(2, 4, 4 * PAGE, "no page is in part")),
+        problems=RAGGED + cases(SIZES, whole=(2, 4, 4 * PAGE, "no page is in part")),
         call=_by_hand(),
         rungs=("interpret", "simulate"),
-        magnitude=_magnitude,
     ),
-    Exercise(
+    _page_sum(
         "page_sum_fast",
-        _sums,
-        _pooled,
-        RAGGED + cases(SIZES, blocks=(1, 36, 0, "two blocks, and a part of one")),
+        problems=RAGGED + cases(SIZES, blocks=(1, 36, 0, "two blocks, and a part of one")),
         call=_by_hand(BLOCK),
         rungs=("interpret", "simulate"),
-        magnitude=_magnitude,
         bar=bars.cycles(
             SUM_CYCLES,
             15_577,

@@ -1,8 +1,6 @@
 """Wrong attention: an online softmax with five faults, skipped blocks with two, and a gradient that
 forgets its scale or its soft cap."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -10,13 +8,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.gallery.bug import family
+from kernels.machines.tpu.products import dot
 from kernels.proof.workload import Workload
 
 ONE = {"b": 1, "h": 1, "n": 128, "m": 128, "d": 64}  # a block of keys
 TWO = ONE | {"m": 256}
 PACKED = TWO | {"n": 256, "segment_ids": 4}
-
-dot = functools.partial(jnp.dot, precision="highest", preferred_element_type=jnp.float32)
 
 
 def online(q, k, v, *, interpret, fault, scale=None, causal=False, repaired=False):

@@ -1,7 +1,5 @@
 """Wrong cross-entropy: one online loss with four faults."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -9,13 +7,12 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.gallery.bug import family
+from kernels.machines.tpu.products import dot
 from kernels.proof.workload import Workload
 
 ONE = {"t": 16, "d": 32, "v": 128}  # a block of the vocabulary
 TWO = ONE | {"v": 256}
 RAGGED = ONE | {"v": 200}
-
-dot = functools.partial(jnp.dot, precision="highest", preferred_element_type=jnp.float32)
 
 
 def online_loss(x, w, labels, *, interpret, fault, repaired=False):
@@ -70,20 +67,11 @@ def online_loss(x, w, labels, *, interpret, fault, repaired=False):
     return loss[:, 0]
 
 
-_faulty = family(online_loss)
+_faulty = family(online_loss, workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO)))
 
 padded_vocabulary = _faulty(
     "padded_vocabulary", workloads=(Workload("whole", TWO), Workload("ragged", RAGGED))
 )
-
-old_scale = _faulty(
-    "old_scale", workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO))
-)
-
-forgotten_offset = _faulty(
-    "forgotten_offset", workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO))
-)
-
-early_result = _faulty(
-    "early_result", workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO))
-)
+old_scale = _faulty("old_scale")
+forgotten_offset = _faulty("forgotten_offset")
+early_result = _faulty("early_result")

@@ -1,19 +1,16 @@
 """Wrong products by narrow weights: one kernel that unpacks int4, with two faults."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from kernels.lessons.gallery.bug import family
+from kernels.machines.tpu.products import dot
 from kernels.proof.workload import Workload
 
 WEIGHTS = {"weights": "int4"}
 ONE = {"m": 8, "k": 256, "n": 128, "groups": 1}  # a group a block
 TWO = ONE | {"groups": 2}
-
-dot = functools.partial(jnp.dot, precision="highest", preferred_element_type=jnp.float32)
 
 
 def unpacked(x, y, x_scale, y_scale, bias, *, weights, interpret, fault, repaired=False):

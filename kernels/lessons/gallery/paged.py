@@ -1,7 +1,5 @@
 """Wrong attention over pages: one decode kernel that copies by hand, with three faults."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -9,11 +7,10 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.gallery.bug import family
+from kernels.machines.tpu.products import dot
 from kernels.proof.workload import Workload
 
 FULL = {"s": 2, "h": 8, "hkv": 1, "d": 128, "page": 8, "pages": 2, "least": 16}  # two whole pages
-
-dot = functools.partial(jnp.dot, precision="highest", preferred_element_type=jnp.float32)
 
 
 def decode(

@@ -13,19 +13,7 @@ from kernels.machines.gpu import threads
 from kernels.machines.gpu.cuda import cuda
 from kernels.machines.gpu.kernel import GpuKernel
 
-START = """
-std::FILE* file = std::fopen("{folder}/in", "rb");
-auto take = [&](std::size_t n) {{
-  std::vector<float> values(n);
-  if (std::fread(values.data(), 4, n, file) != n) std::abort();
-  return values;
-}};
-"""
-END = """
-file = std::fopen("{folder}/out", "wb");
-for (auto* values : {{{results}}}) std::fwrite(values->data(), 4, values->size(), file);
-std::fclose(file);
-"""
+MAIN = Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
 
 
 class LaunchError(RuntimeError):
@@ -92,8 +80,8 @@ class Launched:
         with tempfile.TemporaryDirectory(prefix="kernels-launch-") as folder:
             Path(folder, "in").write_bytes(b"".join(array.tobytes() for array in arrays))
             results = ", ".join(f"&r{place}" for place in range(len(shapes)))
-            parts = START.format(folder=folder), *lines, END.format(folder=folder, results=results)
-            said = threads.run_on_threads(self.source, "\n".join(parts), watch=watch)
+            main = MAIN.format(folder=folder, launch="\n".join(lines), results=results)
+            said = threads.run_on_threads(self.source, main, watch=watch)
             if said.problem:
                 raise LaunchError(f"{said.problem} in line {said.line} of {self.name}")
             flat = np.fromfile(Path(folder, "out"), np.float32)

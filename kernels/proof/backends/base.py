@@ -30,6 +30,10 @@ class Backend:
         is_library: whether who writes in it calls a library or leaves all to a compiler, and so
             writes no kernel.
         needs: packages or tools of which one has to be there before anything runs.
+        elsewhere: why it is measured nowhere here; empty where that depends on the machine.
+        remark: what else a reading of the clock holds, for its record.
+        versions: of what the estimates depend on, for their records; "" for JAX's and its
+            compiler's.
     """
 
     name: str = ""
@@ -42,6 +46,9 @@ class Backend:
     estimates_ranges: bool = False
     is_library: bool = False
     needs: tuple[str, ...] = ()
+    elsewhere: str = ""
+    remark: str = ""
+    versions: str = ""
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
@@ -117,7 +124,7 @@ class Backend:
             device: "cpu" or "cuda", to measure on.
         """
         if rung == "measure":
-            return self._no_machine(device)
+            return self.elsewhere or self._no_machine(device)
         if rung in self.claims:
             return ""
         if rung == "simulate":
@@ -131,16 +138,6 @@ class Backend:
     def chip(self, device: str = "cpu") -> str:
         """What it runs on here, as records name it."""
         return processor(device if self.tensors else "cpu")
-
-    @property
-    def remark(self) -> str:
-        """What else a reading of the clock holds, for its record."""
-        return ""
-
-    @property
-    def versions(self) -> str:
-        """Of what the estimates depend on, for their records; "" for JAX's and its compiler's."""
-        return ""
 
     def estimate(
         self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float

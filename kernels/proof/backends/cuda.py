@@ -16,6 +16,7 @@ class _Cuda(OnTensors):
     takes_interpret = True
     compiled_for = ("rtx3090", "h100", "b200")
     needs = ("g++",)
+    elsewhere = "needs a program that launches it on a GPU: on the CPU's threads it tells nothing"
 
     def simulate(self, job: Job, order: int) -> Simulated:
         """Under ThreadSanitizer, and in the other order under AddressSanitizer."""
@@ -42,9 +43,6 @@ class _Cuda(OnTensors):
                 except GpuCompileError as error:
                     raise Refused(f"{chip}: {error}") from error
         return ""
-
-    def _no_machine(self, device: str) -> str:
-        return "needs a program that launches it on a GPU: on the CPU's threads it tells nothing"
 
 
 CUDA = _Cuda()

@@ -10,6 +10,10 @@ class _GpSimd(Backend):
     claims = ("interpret", "simulate", "compile")
     takes_interpret = True
     needs = ("g++",)
+    elsewhere = (
+        "needs an AWS Neuron device (Inf2 or Trn1) and AWS's build for it: emulated, it tells "
+        "nothing"
+    )
 
     def simulate(self, job: Job, order: int) -> Simulated:
         """Eight cores, one after the other in an order of this seed, every access checked."""
@@ -22,12 +26,6 @@ class _GpSimd(Backend):
         from kernels.machines.neuron import gpsimd
 
         return gpsimd.lower(job.function, *job.arguments, **job.options)
-
-    def _no_machine(self, device: str) -> str:
-        return (
-            "needs an AWS Neuron device (Inf2 or Trn1) and AWS's build for it: emulated, it tells "
-            "nothing"
-        )
 
 
 GPSIMD = _GpSimd()

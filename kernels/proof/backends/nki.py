@@ -14,6 +14,7 @@ class _Nki(Backend):
     name = "NKI"
     claims = ("interpret", "simulate", "compile")
     takes_interpret = True
+    remark = "copies from and to the host included"
 
     def __init__(self, generation: str) -> None:
         self.generation = generation
@@ -53,11 +54,7 @@ class _Nki(Backend):
         return neuron.chips.here()
 
     @property
-    def remark(self) -> str:
-        return "copies from and to the host included"
-
-    @property
-    def versions(self) -> str:
+    def versions(self) -> str:  # type: ignore[override]
         import kernels
 
         return f"kernels {kernels.__version__}"

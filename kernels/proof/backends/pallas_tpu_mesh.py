@@ -43,6 +43,7 @@ class _PallasMesh(_PallasTpu):
     """In a child process with as many devices; in step and unwatched, or in an order drawn."""
 
     name = "TPU mesh"
+    elsewhere = "needs several TPUs"
 
     def spread(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def whole(*arrays: Any, torus: int = 1, **options: Any) -> Any:
@@ -96,9 +97,6 @@ class _PallasMesh(_PallasTpu):
     def _look_at(self, program: Any) -> None:
         if math.prod(dict(program.mesh).values()) > 1:  # a ring of one needs no kernel
             super()._look_at(program)
-
-    def _no_machine(self, device: str) -> str:
-        return "needs several TPUs"
 
 
 class BroughtToMesh(_PallasMesh, Brought):

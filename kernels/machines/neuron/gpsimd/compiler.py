@@ -26,16 +26,7 @@ STRICT = ("-Wall", "-Wextra", "-Werror")
 LONGEST = 300.0  # seconds for one call of g++
 KEPT = 200  # files in the cache, of about half a megabyte
 
-_MAIN = """\
-#include <emulated.h>
-{includes}
-#include <map>
-#include <string>
-#include <torchneuron/register.h>
-void emulated_kernels(std::map<std::string, emulated::Function>& kernels) {{
-{kernels}
-}}
-"""
+_MAIN = (HERE / "main.cpp").read_text(encoding="utf-8")
 _KERNEL = '  kernels["{name}"] = emulated::wrap("{name}", &{name});'
 # m.def("operator", &shape_function, "kernel"): the kernel
 _DEF = re.compile(r'\bdef\s*\(\s*"[^"]*"\s*,\s*&?\s*[\w:]+\s*,\s*"([A-Za-z_][\w:]*)"\s*\)')
