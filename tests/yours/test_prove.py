@@ -1,7 +1,6 @@
 """A kernel that somebody brings is proven as it is, and a wrong one is told what is wrong."""
 
 import contextlib
-import functools
 import json
 import os
 import re
@@ -439,66 +438,6 @@ def test_a_reference_that_casts_is_widened(reference):
     with jax.enable_x64(True):
         [found] = claim.reference(x)
     np.testing.assert_allclose(np.asarray(found), x / 3, rtol=1e-15)
-
-
-CHUNK, DECAY = 32, 0.9
-
-
-def token_by_token(q, k, v):
-    """Linear attention with a decay, whose state is float32 whatever its arguments are."""
-
-    def step(state, token):
-        q, k, v = token
-        state = DECAY * state + jnp.einsum("i,j->ij", k, v, preferred_element_type=jnp.float32)
-        return state, jnp.einsum("i,ij->j", q, state, preferred_element_type=jnp.float32)
-
-    return jax.lax.scan(step, jnp.zeros((128, 128), jnp.float32), (q, k, v))[1]
-
-
-def chunk_by_chunk(q, k, v, decay=DECAY, chunks=4, accumulator=jnp.float32):
-    """The same, with a product for all tokens of a chunk before its state is added."""
-
-    def body(q_ref, k_ref, v_ref, o_ref, state):
-        @pl.when(pl.program_id(0) == 0)
-        def _():
-            state[...] = jnp.zeros(state.shape, state.dtype)
-
-        product = functools.partial(jnp.dot, precision="highest")
-        token = jax.lax.broadcasted_iota(jnp.float32, (CHUNK, 1), 0)
-        age = token - token.T
-        seen = jnp.where(age >= 0, decay ** jnp.maximum(age, 0), 0)
-        q, k, v, before = q_ref[...], k_ref[...], v_ref[...], state[...].astype(jnp.float32)
-        old = decay ** (token + 1) * product(q, before)
-        o_ref[...] = old + product(product(q, k.T) * seen, v)
-
-        @pl.when(pl.program_id(0) < chunks)
-        def _():
-            young = (k * decay ** (CHUNK - 1 - token)).T
-            state[...] = (decay**CHUNK * before + product(young, v)).astype(accumulator)
-
-    spec = pl.BlockSpec((CHUNK, 128), lambda i: (i, 0))
-    scratch, grid = [pltpu.VMEM((128, 128), accumulator)], (q.shape[0] // CHUNK,)
-    specs = {"in_specs": [spec] * 3, "out_specs": spec}
-    return pl.pallas_call(body, out_shape=q, grid=grid, scratch_shapes=scratch, **specs)(q, k, v)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        {},
-        {"decay": DECAY + 1e-5},
-        {"chunks": 2},  # of the third, nothing is added to the state
-        {"accumulator": jnp.bfloat16},
-    ],
-)
-def test_against_a_loop_that_adds_up_only_a_right_kernel_passes(fault):
-    arguments = lambda rng: tuple(rng.standard_normal((3, 128, 128)).astype(np.float32))
-    kernel = functools.partial(chunk_by_chunk, **fault)
-    claim = Claim(declared.Declared(kernel, token_by_token, arguments, name="chunked"))
-    subject = answers._subject(claim, Brought(("v5e",)))
-    problems = claim.workloads.named[:1] if fault else claim.workloads.named
-    checks = [*ladder.climb(subject, "interpret", problems)]
-    assert {check.status for check in checks} == {"failed" if fault else "passed"}, checks
 
 
 @pytest.mark.slow
