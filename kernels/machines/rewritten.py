@@ -16,31 +16,58 @@ def widened(function: Callable[..., Any]) -> Callable[..., Any]:
         function: of arrays, that gives a tuple; traced with x64 on.
 
     Returns:
-        A function of the same arrays, that gives a list. What runs inside a loop, a condition or a
-        kernel is left as it is.
+        A function of the same arrays, that gives a list. Loops and conditions carry float64, what
+        runs inside a kernel is left as it is.
     """
     import jax.numpy as jnp
 
-    def rule(equation: Any, values: list[Any]) -> list[Any]:
-        floats = [jnp.issubdtype(jnp.result_type(value), jnp.floating) for value in values]
-        if any(jaxprs.inner_jaxprs(equation)):
-            dtypes, casts = [jaxprs.dtype(v) for v in jaxprs.inputs(equation)], {}
-        else:
-            dtypes = ["float64"] * len(values)
-            casts = {
-                key: jnp.float64
-                for key, dtype in equation.params.items()
-                if key in ("new_dtype", "preferred_element_type", "dtype")
-                and dtype is not None
-                and jnp.issubdtype(dtype, jnp.floating)
-            }
-        arrays = [
-            jnp.asarray(value, dtype) if is_float else value
-            for value, dtype, is_float in zip(values, dtypes, floats, strict=True)
-        ]
-        return jaxprs.bound(equation, arrays, **casts)
+    def run(*arrays: Any) -> list[Any]:
+        try:
+            closed = jaxprs.trace(function, *arrays)
+        except TypeError:  # a loop that begins with float32 zeros does not take float64 along
+            narrow = [jnp.asarray(a, jnp.float32) if _is_float(a) else a for a in arrays]
+            closed = jaxprs.trace(function, *narrow)
+        return jaxprs.interpret(closed, arrays, _in_float64)
 
-    return lambda *arrays: jaxprs.interpret(jaxprs.trace(function, *arrays), arrays, rule)
+    return run
+
+
+def _in_float64(equation: Any, values: Sequence[Any]) -> list[Any]:
+    """The results of one operation, or of a loop whose body is widened too."""
+    import jax.numpy as jnp
+
+    wide, name = [*map(_wide, values)], jaxprs.operation(equation)
+    if name in jaxprs.CONTROL:
+        run = lambda body, *inner: [*map(_wide, jaxprs.interpret(body, inner, _in_float64))]
+        return jaxprs.controlled(equation, wide, run)
+    if any(jaxprs.inner_jaxprs(equation)) and not name.startswith("scatter"):
+        operands = zip(values, jaxprs.inputs(equation), strict=True)
+        narrow = [jnp.asarray(v, jaxprs.dtype(o)) if _is_float(v) else v for v, o in operands]
+        return jaxprs.bound(equation, narrow)
+    casts: dict[str, Any] = {
+        key: jnp.float64
+        for key, dtype in equation.params.items()
+        if key in ("new_dtype", "preferred_element_type", "dtype")
+        and dtype is not None
+        and jnp.issubdtype(dtype, jnp.floating)
+    }
+    for inner in jaxprs.inner_jaxprs(equation):  # how a scatter puts two numbers together
+        number = jnp.zeros((), jnp.result_type(wide[0]))
+        joined = lambda *two, inner=inner: jaxprs.interpret(inner, two, _in_float64)
+        casts["update_jaxpr"] = jaxprs.opened(jaxprs.trace(joined, number, number))
+    return jaxprs.bound(equation, wide, **casts)
+
+
+def _wide(value: Any) -> Any:
+    import jax.numpy as jnp
+
+    return jnp.asarray(value, jnp.float64) if _is_float(value) else value
+
+
+def _is_float(value: Any) -> bool:
+    import jax.numpy as jnp
+
+    return bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
 
 
 def rounded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,8 +82,8 @@ def rounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Returns:
         A function of the same arrays, that gives a list: for each result, in units of the relative
-        error of one operation, an array of its shape. What runs inside a loop, a condition or a
-        kernel counts as one operation.
+        error of one operation, an array of its shape. A loop or a condition counts as one
+        operation; what runs inside a kernel adds no error but that of its results.
 
     Source:
         Wilkinson, "Rounding Errors in Algebraic Processes" (1963).
@@ -87,13 +114,14 @@ def _one_error(equation: Any, operands: Sequence[tuple[Any, Any]]) -> list[tuple
     values = [value for value, _ in operands]
     results = [_with_error(result) for result in jaxprs.bound(equation, values)]
     name = jaxprs.operation(equation)
-    if any(jaxprs.inner_jaxprs(equation)) and not name.startswith("scatter"):
+    followed = name in jaxprs.CONTROL or name.startswith("scatter")
+    if any(jaxprs.inner_jaxprs(equation)) and not followed:
         return results
     if name in PRODUCTS:
         values = [jnp.abs(value) for value in values]
     sums = [jnp.zeros(error.shape) for _, error in results]
     for place, (value, error) in enumerate(operands):
-        if not jnp.issubdtype(value.dtype, jnp.floating):
+        if not _is_float(value):
             continue
         varied = lambda one, place=place: jaxprs.bound(
             equation, [*values[:place], one, *values[place + 1 :]]

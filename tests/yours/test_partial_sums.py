@@ -10,6 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.machines.compat import jaxprs
+from kernels.proof import ladder
 from kernels.proof.backends.base import Job
 from kernels.proof.backends.pallas_tpu import Brought
 from kernels.yours import answers
@@ -131,3 +132,54 @@ def test_a_slot_refilled_early_is_found_where_no_watch_for_races_runs(early):
     run = Brought(("v5e",)).simulate(job, 0, watched=False)
     assert "without a watch" in run.note
     assert np.array_equal(run.result, 2 * x) == (not early)
+
+
+CHUNK, DECAY = 32, 0.9
+
+
+def token_by_token(q, k, v):
+    """Linear attention with a decay, whose state is float32 whatever its arguments are."""
+
+    def step(state, token):
+        q, k, v = token
+        state = DECAY * state + jnp.einsum("i,j->ij", k, v, preferred_element_type=F32)
+        return state, jnp.einsum("i,ij->j", q, state, preferred_element_type=F32)
+
+    return jax.lax.scan(step, jnp.zeros((128, 128), F32), (q, k, v))[1]
+
+
+def chunk_by_chunk(q, k, v, decay=DECAY, chunks=4, accumulator=F32):
+    """The same, a product for all tokens of a chunk; only so many chunks are added to the state."""
+
+    def body(q_ref, k_ref, v_ref, o_ref, state):
+        product = functools.partial(jnp.dot, precision="highest")
+        token = jax.lax.broadcasted_iota(F32, (CHUNK, 1), 0)
+        age = token - token.T
+        seen = jnp.where(age >= 0, decay ** jnp.maximum(age, 0), 0)
+        q, k, v = q_ref[...], k_ref[...], v_ref[...]
+        before = jnp.where(pl.program_id(0) == 0, 0, state[...]).astype(F32)
+        old = decay ** (token + 1) * product(q, before)
+        o_ref[...] = old + product(product(q, k.T) * seen, v)
+
+        @pl.when(pl.program_id(0) < chunks)
+        def _():
+            young = (k * decay ** (CHUNK - 1 - token)).T
+            state[...] = (decay**CHUNK * before + product(young, v)).astype(accumulator)
+
+    spec = pl.BlockSpec((CHUNK, 128), lambda i: (i, 0))
+    scratch, grid = [pltpu.VMEM((128, 128), accumulator)], (q.shape[0] // CHUNK,)
+    specs = {"in_specs": [spec] * 3, "out_specs": spec}
+    return pl.pallas_call(body, out_shape=q, grid=grid, scratch_shapes=scratch, **specs)(q, k, v)
+
+
+@pytest.mark.parametrize(
+    "fault", [{}, {"decay": DECAY + 1e-5}, {"chunks": 2}, {"accumulator": BF16}]
+)
+def test_against_a_loop_that_adds_up_only_a_right_kernel_passes(fault):
+    arguments = lambda rng: tuple(rng.standard_normal((3, 128, 128)).astype(np.float32))
+    kernel = functools.partial(chunk_by_chunk, **fault)
+    claim = Claim(Declared(kernel, token_by_token, arguments, name="chunked"))
+    subject = answers._subject(claim, Brought(("v5e",)))
+    problems = claim.workloads.named[:1] if fault else claim.workloads.named
+    checks = [*ladder.climb(subject, "interpret", problems)]
+    assert {check.status for check in checks} == {"failed" if fault else "passed"}, checks

@@ -402,8 +402,37 @@ def test_the_size_of_a_result_counts_what_rounding_leaves_of_it():
     assert (of_little > 0.1).all() and (of_little < 1).all() and (of_two / 1.1 < 2).all()
 
 
-def test_a_reference_that_casts_is_widened():
-    reference = lambda x: (x.astype(jnp.float32) / 3).astype(x.dtype)
+def in_float32(x):
+    return (x.astype(jnp.float32) / 3).astype(x.dtype)
+
+
+scattered = lambda x: (
+    jnp.zeros(x.shape, jnp.float32).at[jnp.arange(8)].add(x.astype(jnp.float32) / 3)
+)
+of_itself = jax.custom_vjp(in_float32)
+of_itself.defvjp(lambda x: (in_float32(x), None), lambda _, g: (g / 3,))
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        in_float32,
+        scattered,
+        of_itself,
+        lambda x: jax.lax.cond(x.min() < 0, in_float32, jnp.zeros_like, x.astype(jnp.float32)),
+        lambda x: jax.lax.fori_loop(0, x.size // 1024, lambda i, y: y / 3, x.astype(jnp.float32)),
+        lambda x: jax.lax.while_loop(
+            lambda carry: carry[0] < 1,
+            lambda carry: (carry[0] + 1, in_float32(carry[1])),
+            (0, x.astype(jnp.float32)),
+        )[1],
+        lambda x: jax.lax.scan(lambda last, row: (row, in_float32(row)), x[0], x, reverse=True)[1],
+        lambda x: jax.lax.scan(
+            lambda sum_, row: (sum_ + row / 3, sum_ * 0 + row / 3), jnp.zeros(128, jnp.float32), x
+        )[1],
+    ],
+)
+def test_a_reference_that_casts_is_widened(reference):
     claim = Claim(declared.Declared(reference, reference, draw))
     x = claim.workloads.arguments(claim.workloads.named[0])[0].astype(np.float64)
     with jax.enable_x64(True):

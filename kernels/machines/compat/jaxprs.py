@@ -5,6 +5,7 @@ JAX promises nothing of these: `Jaxpr.eqns`, `JaxprEqn.params` and the names in 
 A ClosedJaxpr is a Jaxpr since 0.12, which keeps `.jaxpr` "until its uses are gone".
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ CALLS = (
     *("jit", "pjit", "closed_call", "core_call", "checkpoint"),
     *("custom_jvp_call", "custom_vjp_call"),
 )
+
+CONTROL = ("cond", "while", "scan")  # primitives that decide which jaxpr runs, and how often
 
 INTEGERS = ("int", "uint", "bool")  # how their dtypes begin
 
@@ -283,6 +286,32 @@ def scan(equation: Any) -> Scan:
     else:
         fixed, carried = params["num_consts"], params["num_carry"]
     return Scan(params["jaxpr"], int(fixed), int(carried), int(params["length"]))
+
+
+def controlled(equation: Any, values: Sequence[Any], run: Callable[..., list[Any]]) -> list[Any]:
+    """What an equation of CONTROL gives of values of other dtypes than its own, where run(a closed
+    jaxpr inside it, *values) gives what that does."""
+    from jax import lax
+
+    if operation(equation) == "cond":
+        taken = [functools.partial(run, branch) for branch in branches(equation)]
+        return lax.switch(values[0], taken, *values[1:])
+    if operation(equation) == "while":
+        whole = while_loop(equation)
+        first, last = whole.of_condition, whole.of_condition + whole.of_body
+        goes_on = lambda carry: run(whole.condition, *values[:first], *carry)[0]
+        body = lambda carry: run(whole.body, *values[first:last], *carry)
+        return lax.while_loop(goes_on, body, [*values[last:]])
+    loop = scan(equation)
+    fixed, last = loop.fixed, loop.fixed + loop.carried
+
+    def step(carry: list[Any], row: list[Any]) -> tuple[list[Any], list[Any]]:
+        results = run(loop.body, *values[:fixed], *carry, *row)
+        return results[: loop.carried], results[loop.carried :]
+
+    backwards = equation.params["reverse"]
+    carry, rows = lax.scan(step, [*values[fixed:last]], [*values[last:]], loop.length, backwards)
+    return [*carry, *rows]
 
 
 def limit(equation: Any) -> int | None:
