@@ -168,7 +168,7 @@ def run_recorded(
     def entered(argument, name: str) -> Any:
         if isinstance(argument, (list, tuple)) and not hasattr(argument, "_fields"):
             return type(argument)(entered(one, f"{name}[{at}]") for at, one in enumerate(argument))
-        array = as_array(argument, numbers)
+        array = None if isinstance(argument, np.generic) else as_array(argument, numbers)
         if array is None:
             return argument
         if array.dtype.itemsize > 4:

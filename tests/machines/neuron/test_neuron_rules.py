@@ -286,13 +286,13 @@ def test_what_steers_must_be_defined():
 
 def test_an_argument_that_is_written_in_part_keeps_the_rest():
     @jit
-    def kernel(cache, x):
-        tile = nl.load(x[0:32, :])
-        nisa.dma_copy(cache[32:64, :], tile)
+    def kernel(cache, x, first, scale):
+        tile = nl.multiply(nl.load(x[0:32, :]), scale)
+        nisa.dma_copy(cache[first : first + 32, :], tile)
         return cache
 
-    got = neuron.simulate(kernel, np.ones_like(X), X)
-    assert np.array_equal(got[32:64], X[:32]) and (np.delete(got, np.s_[32:64], 0) == 1).all()
+    got = neuron.simulate(kernel, np.ones_like(X), X, np.int64(32), np.float32(2))
+    assert np.array_equal(got[32:64], 2 * X[:32]) and (np.delete(got, np.s_[32:64], 0) == 1).all()
 
 
 def test_results_that_only_go_into_a_sum_may_be_thrown_into_one_place():
