@@ -21,7 +21,7 @@ from kernels.machines.gpu.launched import Launched
 __all__ = ["HEAD", "SOURCES", "compiled"]
 ROWS = 8  # of a block of the last kernel
 MOST_STEPS = 1024  # of T: threads of a block
-HEAD, *_kernels = Path(__file__).with_suffix(".cu").read_text(encoding="utf-8").split("\n\n")
+HEAD, *_kernels = Path(__file__).with_name("cuda.cu").read_text(encoding="utf-8").split("\n\n")
 # Name → its source; [C, T] weights, [B, C, T] inputs and results, a row being a b and a c.
 SOURCES = {text.split("(")[0].removeprefix("KERNEL "): text.rstrip() for text in _kernels}
 
