@@ -160,7 +160,7 @@ def plain(row: Record, tunings: Iterable[Named]) -> dict[str, Named]:
         return {}
     fit = [tuning for tuning in tunings if held(row, tuning) <= chip(row.chip).vmem_limit_bytes]
     size = lambda tuning: (_elements(tuning), -held(row, tuning), _draw(row, tuning))
-    chosen = {"the largest tiles that fit": max(fit, key=size)} if fit else {}
+    chosen = {"the largest tiles tried that fit": max(fit, key=size)} if fit else {}
     default = Named({**row.tuning, **DEFAULTS[row.operator]})
     return chosen | ({"JAX's default": default} if rankable(row, default) else {})
 
@@ -199,8 +199,8 @@ def rankable(row: Record, tuning: Named) -> bool:
 def countable(row: Record, tuning: Named) -> bool:
     """Whether the rounds of a tuning are counted to the end."""
     if row.operator == "dot_product_attention":
-        blocks = ((row.sizes[name], tuning[f"block_{side}"]) for name, side in ("nq", ("m", "kv")))
-        return math.prod(-(-size // block) for size, block in blocks) <= ROUNDS
+        n, m = row.sizes["n"], row.sizes["m"]
+        return -(-n // tuning["block_q"]) * -(-m // tuning["block_kv"]) <= ROUNDS
     if row.operator != "ragged_dot":
         return True
     tiles = {name: -(-row.sizes[name] // tuning[f"tile_{name}"]) for name in "mkn"}
@@ -329,9 +329,10 @@ def sentences(known: Sequence[Ranking]) -> Iterator[str]:
             f"On average it is {sum(losses) / len(losses):.0%}, at worst {losses[-1]:.0%}."
         )
     for rule in dict.fromkeys(itertools.chain(*(r.plainly for r in ranked if r.place))):
-        slower = sorted(r.plainly[rule] for r in ranked if r.place and rule in r.plainly)
-        refused = sum(map(math.isinf, slower))
-        slower = slower[: len(slower) - refused]
+        chosen = [r.plainly[rule] for r in ranked if r.place and rule in r.plainly]
+        if not (slower := sorted(filter(math.isfinite, chosen))):
+            continue
+        refused = len(chosen) - len(slower)
         yield (
             f"What a plain rule chooses, {rule}, has an estimate in {len(slower)} problems: at the "
             f"median {quantile(slower, 0.5):.0%} slower than theirs, on average "

@@ -284,6 +284,22 @@ def test_what_steers_must_be_defined():
         simulate(kernel)
 
 
+def test_sums_that_meet_in_one_place_are_refused():
+    @jit
+    def kernel(x, step):
+        rows, tile = nl.ndarray((128, 1), dtype=nl.int32), nl.load(x)
+        nisa.iota(rows, [[1, 1]], offset=0, channel_multiplier=step)
+        sums = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
+        nisa.dma_copy(sums, tile)
+        place = sums.ap([[64, 128], [1, 64]], vector_offset=rows)
+        nisa.dma_compute(place, [place, tile], nl.add)
+        return sums
+
+    assert np.array_equal(neuron.simulate(kernel, X, 1), 2 * X)
+    with pytest.raises(NeuronError, match=r"dma_compute: dst .* has a place twice"):
+        neuron.simulate(kernel, X, 0)
+
+
 def test_an_argument_that_is_written_in_part_keeps_the_rest():
     @jit
     def kernel(cache, x, first, scale):

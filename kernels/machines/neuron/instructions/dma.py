@@ -123,9 +123,10 @@ def dma_compute(
 ) -> None:
     """dst = the sum of the sources, by the DMA engines."""
     what = "dma_compute"
-    operation = resolve(what, reduce_op)
-    if operation.name != "add":
+    if (operation := resolve(what, reduce_op)).name != "add":
         refuse(f"{what}: {operation!r}; accepted: nl.add")
+    if isinstance(dst, Picked) and np.unique(dst._chosen()).size < dst._chosen().size:
+        refuse(f"{what}: dst {dst} has a place twice: which of its sums stays is open")
     if scales is not None and any(scale != 1.0 for scale in scales):
         refuse(f"{what}: scales are {list(scales)}; accepted: 1.0 for each")
     if not 1 <= len(srcs) <= 16:
