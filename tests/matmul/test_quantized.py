@@ -56,8 +56,6 @@ class TestQuantize:
 
     def test_the_negative_has_the_negative_integers(self):
         x = floats((7, 50))
-        for each, other in zip(quantize(x, 1), quantize(-x, 1), strict=True):
-            assert np.array_equal(np.abs(np.asarray(each, float)), np.abs(np.asarray(other, float)))
         assert np.array_equal(quantize(-x, 1)[0], -quantize(x, 1)[0])
         assert np.asarray(quantize(x, 1)[0]).min() >= -127
 
@@ -71,12 +69,6 @@ class TestQuantize:
         x[:, 0] = 127
         integers, scale = quantize(x, 1)
         assert np.array_equal(integers, x) and (np.asarray(scale) == 1).all()
-
-    def test_a_scale_for_each_row_spares_small_rows(self):
-        """What one scale for all costs: a row a thousand times smaller becomes zero."""
-        x = np.stack([np.full(8, 1000.0), np.full(8, 1.0)]).astype(np.float32)
-        assert not np.asarray(quantize(x.reshape(1, -1), 1)[0].reshape(x.shape))[1].any()
-        assert (np.asarray(quantize(x, 1)[0]) == 127).all()
 
     test_refuses = staticmethod(
         refuses(

@@ -48,9 +48,7 @@ def test_vmap_of_gradients(name):
     places = tuple(range(vectors + 1))
 
     def gradients(implementation):
-        def loss(*arguments):
-            return (norm(*arguments, implementation=implementation) ** 2).sum()
-
+        loss = lambda *arguments: (norm(*arguments, implementation=implementation) ** 2).sum()
         axes = (0, *[None] * vectors)
         return jax.vmap(jax.grad(loss, argnums=places), in_axes=axes)(*arguments)
 

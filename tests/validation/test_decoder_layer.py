@@ -13,6 +13,7 @@ import pytest
 from kernels.machines.tpu.chips import CHIPS
 from kernels.norm import rms_norm
 from kernels.proof import budget
+from validation import comparisons
 from validation import decoder_layer as dl
 from validation.decoder_layer import FORMS, LayerSizes, Weights
 
@@ -98,14 +99,12 @@ def repeated_wrongly(q, *kv):
     return dl.xla_attend(q, *(jnp.tile(a, (1, 1, q.shape[2] // a.shape[2], 1)) for a in kv))
 
 
+stopped = jax.lax.stop_gradient
 FAULTS = {  # what is wrong → what it changes, and where that shows first
     "another eps": ("result", {"norm": functools.partial(rms_norm, eps=1e-4)}),
     "no mask": ("result", {"attend": jax.nn.dot_product_attention}),
     "heads in another order": ("result", {"attend": repeated_wrongly}),
-    "a gradient that ends": (
-        "x",
-        {"attend": lambda q, k, v: dl.xla_attend(q, jax.lax.stop_gradient(k), v)},
-    ),
+    "a gradient that ends": ("x", {"attend": lambda q, k, v: dl.xla_attend(q, stopped(k), v)}),
     "no residual": ("result", {}),
     "the other way round": ("result", {}),
 }
@@ -219,16 +218,30 @@ def test_what_the_page_works_out_and_says():
     assert min(forms, key=lambda form: forms[form].seconds) == "mixed"
     longer, more = (of(package, rest) - of(xla, rest) for of in (dl.spent, dl.moved))
     assert moved / rates.hbm_bytes_per_second > longer / 2 and moved < more / 2
-    v6e, (theirs, sliced, _, ours, both) = CHIPS["v6e"], on_v6e.values()
+    v6e, (theirs, sliced, blocks, ours, both) = CHIPS["v6e"], on_v6e.values()
     assert dl.spent(ours, rest) < dl.spent(theirs, rest)
     assert dl.moved(sliced, attention) > 1e9  # the scores, in HBM
     assert dl.verdict({"xla": both, "package": ours}, "package") == "a tie"
     by_xla, by_slices, *_ = training.values()
+    beside = lambda form, stage: dl.verdict({"xla": by_xla, form: training[form]}, form, stage)
+    behind = {beside("package", rest), beside("mixed", rest), beside("package", last)}
+    assert behind == {"behind"} and beside("mixed", last) == "a tie"
+    timed = [((r.operator, r.implementation, r.sizes.get("d")), r) for r in comparisons.read()]
+    errors = lambda *of: [100 * r.error for name, r in timed if (name, r.chip) == (of, "v6e")]
+    chunks, wide = (errors("dot_product_attention", "xla_chunked", d) for d in (128, 256))
+    assert f"between {-min(chunks):.0f} % below the time and {max(chunks):.0f} % above" in page
+    assert f"up to {max(wide):.0f} % above" in page and -min(wide) < max(wide)
+    at_once = np.abs(errors("dot_product_attention", "xla", 128)).max()
+    assert f"lie within {np.ceil(at_once):.0f} % (128" in page
+    assert f"is {errors('swiglu', 'xla', 8192)[0]:.0f} % too long" in page
     for ratio, low, high in (
         (dl.spent(mixed, last) / dl.spent(in_slices, last), 0.4, 0.6),
         *((dl.spent(in_blocks, s) / dl.spent(package, s) * x, 0.95, 1.05) for s, x in near.items()),
         ((xla.seconds - in_blocks.seconds) / (xla.seconds - mixed.seconds), 0.9, 0.95),
         (dl.moved(ours, rest) / dl.moved(theirs, rest), 1.9, 2.3),
+        (dl.spent(blocks, attention) / dl.spent(ours, attention), 2.15, 2.25),
+        (dl.spent(theirs, attention) / dl.spent(ours, attention), 8.5, 9.5),
+        (dl.spent(theirs, norms) / dl.spent(ours, norms), 1, 2),
         (dl.spent(theirs, rest) / (feed_forward / v6e.bf16_flops), 1.8, 2.2),
         (v6e.bf16_flops / rates.bf16_flops, 4.5, 5),
         (v6e.hbm_bytes_per_second / rates.hbm_bytes_per_second, 1.9, 2.1),
