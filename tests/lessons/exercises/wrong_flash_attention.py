@@ -4,16 +4,14 @@ WHOLE = {
     "jax.lax.fori_loop(0, blocks, block, jnp.zeros_like(q))": "block(0, jnp.zeros_like(q))",
     "pl.ds(j * bk, bk)": "slice(None)",
 }
-AS_WRITTEN = {
-    "jnp.exp(s - s.max(-1, keepdims=True)).astype": "jax.nn.softmax(s).astype",
-    "(o / sums)": "o",
-}
+AS_WRITTEN = {"jnp.exp(s - s.max(-1, keepdims=True))": "jax.nn.softmax(s)", "(o / sums)": "o"}
 TWICE = "jax.nn.softmax(jax.nn.log_softmax(s, axis=1), axis=1)"
 
 WRONG = (
     ("flash_window", {"-1e30": "-jnp.inf"}, "interpret", "is nan"),
     ("flash_window", {"first - w + 1": "first - w + 129"}, "interpret", "on narrow"),
     ("flash_window", {"jnp.maximum(first - w + 1, 0) // bk": "0"}, "interpret", "on unseen"),
+    ("flash_window", {"pl.cdiv(first + bq, bk)": "k_ref.shape[1] // bk"}, "interpret", "on unseen"),
     ("flash_window", lambda q, k, v, o, **sizes: None, "interpret", "ever written?"),
     ("flash_backward", WHOLE, "compile", "has 32768 numbers, at most 16384"),
     ("flash_backward", {"dq + scale * dot": "dq + dot"}, "interpret", "on two"),
