@@ -328,7 +328,7 @@ class Module:
         index = _INDEX.search(counters[0].attributes) if counters else None
         first = self._constant(loop.inputs[0], int(index[1])) if index else None
         body = re.search(r"\bbody=%([^\s,]+)", loop.attributes)
-        if first is None or body is None:
+        if first is None or index is None or body is None:
             return None
         own = {i.name: i for i in self.computations[body[1]]}
         carried = own[self.roots[body[1]]]
