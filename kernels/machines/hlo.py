@@ -315,7 +315,7 @@ class Module:
 
     def trips(self, loop: HloInstruction) -> int | None:
         """How often a while loop runs; None where its text does not tell. XLA says it, or the
-        condition is that of a scan: a counter, from a constant up, below one."""
+        condition is that of a scan: a counter, from a constant up, below one; XLA may unroll it."""
         if said := re.search(r'"known_trip_count":\{"n":"(\d+)"', loop.attributes):
             return int(said[1])
         name = re.search(r"\bcondition=%([^\s,]+)", loop.attributes)
@@ -327,7 +327,14 @@ class Module:
         counters = [i for i in inside if "index=" in i.attributes and i.name in below[0].inputs]
         index = _INDEX.search(counters[0].attributes) if counters else None
         first = self._constant(loop.inputs[0], int(index[1])) if index else None
-        return None if first is None else max(int(limits.pop()) - first, 0)
+        body = re.search(r"\bbody=%([^\s,]+)", loop.attributes)
+        if first is None or index is None or body is None:
+            return None
+        own = {i.name: i for i in self.computations[body[1]]}
+        carried = own[self.roots[body[1]]]
+        after = own.get(carried.inputs[int(index[1])]) if carried.opcode == "tuple" else None
+        added = [self._constant(i) for i in after.inputs] if after and after.opcode == "add" else []
+        return max(-((first - int(limits.pop())) // max(filter(None, added), default=1)), 0)
 
     def _constant(self, name: str, place: int = 0) -> int | None:
         """The constant that a value is, or the part of it at a place; through loops that only hand
@@ -429,13 +436,7 @@ _CALLED = re.compile(
 
 def _lines(text: str) -> list[str]:
     """One for each instruction: the metadata of a kernel goes over several lines."""
-    lines: list[str] = []
-    for line in text.splitlines():
-        if lines and line.startswith(('"', "}}", "},")):
-            lines[-1] += line
-        else:
-            lines.append(line)
-    return lines
+    return re.sub(r'\n(?="|\}\}|\},)', "", text).splitlines()
 
 
 def parse(text: str) -> Module:
@@ -469,12 +470,7 @@ def parse(text: str) -> Module:
                 results[label],
                 tuple(a for o in inputs[label] for a in results[o]),
                 attributes,
-                tuple(
-                    c.strip().lstrip("%")
-                    for one, several in _CALLED.findall(attributes)
-                    for c in (one or several).split(",")
-                    if c.strip()
-                ),
+                tuple(re.findall(r"[^\s,%]+", ",".join(map("".join, _CALLED.findall(attributes))))),
                 inside if opcode in ("constant", "parameter") else "",
                 inputs=inputs[label],
             )
