@@ -19,7 +19,6 @@ WRONG = (
     ("giou_loss", {DEALT: "0; first < pairs; first += part"}, "simulate",
         "Two cores met at one place"),
     ("giou_loss", {"first = core * part;": "first = core;"}, "simulate", "on prime"),
-    ("giou_smoothed", {"(last + mine) / 2": "0 * mine"}, "interpret", "every element is zero"),
     ("giou_smoothed", {LAST: LAST + READ}, "simulate", "which it has not written"),
     ("giou_smoothed", {"first > 0;": "first > begin;"}, "simulate", "on prime"),
     ("gpsimd_in_place", {"part = 456": "part = 448"}, "speed",
