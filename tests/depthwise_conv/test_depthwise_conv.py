@@ -100,17 +100,6 @@ def test_gradcheck(implementation, shape):
     )
 
 
-@pytest.mark.slow
-@needs_taichi
-def test_gradcheck_refuses_a_planted_fault(monkeypatch):
-    module = importlib.import_module("kernels.depthwise_conv.taichi")
-    right = module._backward_w
-    monkeypatch.setattr(module, "_backward_w", lambda g, k: right(g, k).roll(1, 1))
-    tensors = [torch.from_numpy(a).requires_grad_() for a in draw(2, 3, 5, "float64")]
-    with pytest.raises(RuntimeError, match="Jacobian mismatch"):
-        torch.autograd.gradcheck(depthwise_conv, tensors)
-
-
 def both_gradients(w, k, cotangent, implementation):
     w, k = (torch.from_numpy(a).requires_grad_() for a in (w, k))
     result = depthwise_conv(w, k, 0.5, implementation=implementation)

@@ -141,8 +141,9 @@ def test_what_is_refused(implementation, preds, targets, says):
 BOXES = jax.ShapeDtypeStruct((1024, 256, 4), jnp.float32)
 
 
+@functools.cache
 def estimate(name="pallas", chip="v5e", pulled=False):
-    """Anew, of the result or of its gradients."""
+    """Of the result or of its gradients."""
     if not optional.available("libtpu"):
         pytest.skip("libtpu is not installed: pip install 'jax[tpu]'")
     function = functools.partial(giou, implementation=name, interpret=False)
