@@ -344,20 +344,17 @@ class TestBlockSparse:
         (few, steps), (many, all_steps) = traffic(band), traffic(band | True)
         assert (steps, all_steps) == (8, 64) and many == 8 * few
 
-    @pytest.mark.parametrize(
-        ("mask", "says"),
-        [
-            (np.ones((2, 3), bool), r"mask is bool \(2, 3\); accepted: bool \(3, 3\)"),
-            (np.ones((3, 3)), "mask is float64"),
-            (np.eye(3, dtype=bool)[[0, 1, 1]] & [1, 0, 1] > 0, r"mask\[1\] is empty"),
-        ],
+    test_refuses_other_masks_and_what_attention_refuses = staticmethod(
+        refuses(
+            lambda mask, options: block_sparse_attention(
+                *operands(1, 1, 300, 300, 8), mask, block=SMALL, **options
+            ),
+            (np.ones((2, 3), bool), {}, r"mask is bool \(2, 3\); accepted: bool \(3, 3\)"),
+            (np.ones((3, 3)), {}, "mask is float64"),
+            (np.eye(3, dtype=bool)[[0, 1, 1]] & [1, 0, 1] > 0, {}, r"mask\[1\] is empty"),
+            (np.ones((3, 3), bool), {"scale": float("inf")}, "scale is inf"),
+        )
     )
-    def test_refuses_other_masks_and_what_attention_refuses(self, mask, says):
-        q, k, v = operands(1, 1, 300, 300, 8)
-        with pytest.raises(ValueError, match=says):
-            block_sparse_attention(q, k, v, mask, block=SMALL)
-        with pytest.raises(ValueError, match="scale is inf"):
-            block_sparse_attention(q, k, v, mask, block=SMALL, scale=float("inf"))
 
 
 RNG = np.random.default_rng(0)

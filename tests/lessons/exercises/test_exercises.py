@@ -1,4 +1,7 @@
-"""The checker says of what is wrong why. That solutions pass, running the notebooks proves."""
+"""The checker says of what is wrong why. That solutions pass, running the notebooks proves.
+
+A file wrong_CHAPTER.py has wrong answers to the exercises of a chapter, and what is said of each.
+"""
 
 import importlib
 import re

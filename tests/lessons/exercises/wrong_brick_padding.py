@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 READS_BEYOND = {
     "i += 1\n": "i += 1\n            after = tile[i, x]\n",
     "i = 0": "i = 0\n                after = 0.0\n            if after > 1e30:\n"

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 STEP, STORE = "state = a[c] * state + k[b, c, t]\n", "out[b, c, t] = state"
 WEIGHT = {
     "if u <= t + i:": "if u <= t + i and t + i < T:",

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 DEALT = "core * part; first < pairs; first += cores * part"
 LAST = "float last = score(preds.at, targets.at);"
 READ = "if (first) scores_accessor.tensor_to_tcm<float>(scores.at, first - 1, 1);"

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 LONGER = {
     """nisa.scalar_tensor_tensor(
         dst=iou, data=share, op0=nl.subtract, operand0=1.0, op1=nl.add, operand1=iou

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 COPIED = """nl.ndarray((128, n), dtype=nl.float32, buffer=nl.sbuf)
         nisa.tensor_copy(dst=c, src=total)"""
 STREAMED = {

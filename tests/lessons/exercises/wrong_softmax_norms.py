@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 VARIANCE = "(distance**2).mean(1, keepdims=True)"
 OF_SQUARES = "(x**2).mean(1, keepdims=True) - x.mean(1, keepdims=True) ** 2"
 

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 LOOP = """\
     for place in reversed(range(c.shape[0])):
         result = result * x + c[place]
