@@ -1,10 +1,11 @@
 """Which workloads and chips the tests of the rungs take, by tier.
 
 full is everything. test covers: over all kernels of an operator every workload stands at every
-rung, with its gradients where it has some; every kernel is compiled for every chip. Few stand at
-the one rung of a library's form, and, over several chips, at the rungs beside the simulation: the
-program of each device takes seconds to trace. quick takes two workloads of each, the same for all;
-it simulates one, and compiles one for one chip.
+rung, with its gradients where it has some; every kernel is compiled for every chip. A workload
+without gradients that is simulated is not interpreted too, but for one of each kernel: the same
+numbers are judged alike. Few stand at the one rung of a library's form, and, over several chips,
+at the rungs beside the simulation: the program of each device takes seconds to trace. quick takes
+two workloads of each, the same for all; it simulates one, and compiles one for one chip.
 """
 
 import itertools
@@ -85,10 +86,16 @@ def _cover(operator, kernels, rung):
         proves = [each for each in able if has_gradient(operator, each, workload)]
         if rung == "simulate":  # of the call alone
             proves = []
+        if rung == "interpret" and not proves and any("simulate" in each.rungs for each in able):
+            continue
         least = min(proves or able, key=lambda i: (len(share[i.name]) + 1) * COST.get(i.backend, 1))
         share[least.name].append(workload)
-    for name, dealt in share.items():
-        spread = takes[name][:: max(1, len(takes[name]) // FEW)]
+    for each in kernels:
+        dealt, spread = share[each.name], takes[each.name][:: max(1, len(takes[each.name]) // FEW)]
+        smooth = any(has_gradient(operator, each, workload) for workload in spread)
+        if rung == "interpret" and "simulate" in each.rungs and not smooth:
+            dealt += spread[-1:] if not dealt else []
+            continue
         dealt += [w for w in spread if w not in dealt][: max(0, FEW - len(dealt))]
     return share
 

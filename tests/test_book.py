@@ -120,7 +120,6 @@ def test_every_icon_has_its_rule_and_its_drawing(html):
     [
         '<script src="https://example.org/a.js"></script>',
         '<link rel="stylesheet" href="//example.org/a.css">',
-        '<link rel="preload" as="font" href="https://example.org/a.woff2">',
         '<img src="http://example.org/a.png">',
         '<div style="background: url(https://example.org/a.png)"></div>',
         "<p style='background: url(&quot;//example.org/a.png&quot;)'></p>",

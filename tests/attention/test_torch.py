@@ -1,16 +1,18 @@
 """Attention on PyTorch tensors: right, differentiable, and an operator that torch's tools take."""
 
 import functools
+import importlib
 import io
+import sys
 
 import pytest
-from commands import python
 from refused import refuses
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv EXTRAS=torch")
 
-from torch_samples import DTYPES, SHAPES, assert_passes, draw, judge, of_vit, pull  # noqa: E402
+from torch_samples import DTYPES, SHAPES, assert_passes, draw, of_vit, pull  # noqa: E402
 
+from kernels import optional  # noqa: E402
 from kernels.attention import torch as side  # noqa: E402
 from kernels.attention.torch import attention, merge_heads, split_heads, vit_attention  # noqa: E402
 
@@ -21,9 +23,10 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "dtype", "causal"),
     [
-        *((shape, dtype, place % 2 > 0) for dtype in DTYPES for place, shape in enumerate(SHAPES)),
-        (SHAPES[1], "float32", False),
-        (SHAPES[2], "bfloat16", True),
+        (SHAPES[0], "float32", False),
+        (SHAPES[1], "bfloat16", True),
+        (SHAPES[2], "float32", True),
+        (SHAPES[3], "bfloat16", False),
     ],
     ids=str,
 )
@@ -33,8 +36,7 @@ def test_attention(implementation, shape, dtype, causal):
     assert_passes(function, shape, dtype, causal)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
+@pytest.mark.parametrize(("shape", "dtype"), [*zip(SHAPES[1:3], DTYPES)], ids=str)
 @pytest.mark.parametrize("implementation", ["unpacked", "pallas"])
 def test_vit_attention(implementation, shape, dtype):
     assert_passes(of_vit(shape[1], implementation), shape, dtype)
@@ -49,21 +51,6 @@ def test_a_sequence_too_long_to_be_packed(monkeypatch):
     side._bound.cache_clear()
     torch.testing.assert_close(got, want)
     assert not torch.equal(got[1][0], want[1][0])  # the other kernel rounds otherwise
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda q, k, v: attention(q, v, k),
-        lambda q, k, v: attention(q, k, v, scale=0.26),
-        lambda q, k, v: attention(q, k, v, causal=True),
-        lambda q, k, v: attention(q, k.detach(), v) + 0 * k.sum(),
-        lambda q, k, v: 0 * attention(q, k, v),
-    ],
-    ids=["swapped", "scaled", "causal", "a gradient lost", "zeros"],
-)
-def test_a_planted_fault_fails(wrong):
-    assert not all(verdict.passed for verdict in judge(wrong, (2, 3, 37, 37, 16), "float32"))
 
 
 def test_heads_are_split_as_timm_does_and_merged_again():
@@ -222,16 +209,11 @@ def test_other_strides_are_fine_where_torch_does_the_work():
         torch.testing.assert_close(attention(*views, **options), attention(q, k, v, **options))
 
 
-def test_a_missing_package_is_named():
-    code = (
-        "import importlib.util as u; find = u.find_spec\n"
-        "from kernels.machines.optional import MissingPackage\n"
-        "for missing in ('torch', 'timm'):\n"
-        "    u.find_spec = lambda name, *a: None if name == missing else find(name, *a)\n"
-        "    try: import kernels.attention.vit\n"
-        "    except MissingPackage as error: print(error)"
-    )
-    done = python("-c", code)
-    for missing in ("torch", "timm"):
-        assert f"{missing} is needed for" in done.stdout, done.stderr
-    assert done.stdout.count("pip install -c constraints.txt -e '.[torch]'") == 2
+@pytest.mark.parametrize("missing", ["torch", "timm"])
+def test_a_missing_package_is_named(missing, monkeypatch):
+    monkeypatch.setattr(optional, "available", lambda name: name != missing)
+    for name in ("vit", "torch") if missing == "torch" else ("vit",):
+        monkeypatch.delitem(sys.modules, f"kernels.attention.{name}", raising=False)
+    says = rf"{missing} is needed for .*pip install -c constraints.txt -e '.\[torch\]'"
+    with pytest.raises(optional.MissingPackage, match=says):
+        importlib.import_module("kernels.attention.vit")

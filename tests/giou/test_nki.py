@@ -65,16 +65,6 @@ def test_tensors_of_pytorch_are_taken(name):
     assert np.array_equal(got, giou(preds, targets, implementation=name))
 
 
-@pytest.mark.parametrize("name", GENERATIONS)
-def test_on_the_device(name):
-    if not (vendor.device() and vendor.find(name)):
-        pytest.skip(f"needs a Neuron device and {vendor.MODULES[name]}")
-    preds, targets = boxes(131, 101)
-    got = giou(preds, targets, implementation=name, interpret=False)
-    assert np.any(got)
-    assert_right("giou", np.asarray(got), preds, targets)
-
-
 SIMULATORS = {"nki": ("simulate", "nki 0.3 or newer")}
 SIMULATORS |= {"neuronxcc": ("simulate_kernel", "neuronxcc.nki of SDK 2.20 to 2.26")}
 

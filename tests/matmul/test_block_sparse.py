@@ -11,11 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from refused import refuses
 
-from kernels.machines.optional import available
 from kernels.machines.pallas import calls
 from kernels.matmul import BlockSparse, block_sparse_matmul
 from kernels.matmul.block_sparse import MOST_STEPS, _steps, make_plan
-from kernels.proof.budget import compare
 
 
 def sparse(m, k, block, keep, dtype="float32", seed=0):
@@ -157,49 +155,10 @@ test_refuses_before_anything_runs = refuses(
 )
 
 
-@pytest.mark.parametrize(
-    ("x", "block", "says"),
-    [
-        (np.ones(3), (8, 8), "2 dimensions"),
-        (np.ones((3, 0)), (8, 8), "at least 1"),
-        (np.ones((3, 3)), (0, 8), "block.bm is 0"),
-        (np.ones((3, 3)), (8,), "accepted: (bm, bk)"),
-    ],
+test_from_dense_refuses = refuses(
+    BlockSparse.from_dense,
+    (np.ones(3), (8, 8), "2 dimensions"),
+    (np.ones((3, 0)), (8, 8), "at least 1"),
+    (np.ones((3, 3)), (0, 8), "block.bm is 0"),
+    (np.ones((3, 3)), (8,), r"accepted: \(bm, bk\)"),
 )
-def test_from_dense_refuses(x, block, says):
-    with pytest.raises(ValueError) as error:
-        BlockSparse.from_dense(x, block)
-    assert says in str(error.value)
-
-
-def test_a_wrong_block_is_noticed():
-    """The checks above would not pass for a kernel that swaps two blocks."""
-    x = sparse(64, 256, (32, 128), 1.0)
-    stored = BlockSparse.from_dense(x, (32, 128))
-    y = np.random.default_rng(0).standard_normal((256, 5)).astype(np.float32)
-    swapped = np.asarray(stored.columns)[[1, 0, 2, 3]]
-    z = block_sparse_matmul(stored.blocks, y, stored.rows, swapped, m=64)
-    wide = x.astype(np.float64) @ y
-    assert not compare(z, wide, stored @ y, abs(x).astype(np.float64) @ abs(y)).passed
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
-def test_the_estimate_grows_with_the_blocks_and_not_with_the_matrix():
-    from kernels.machines.tpu.estimate import estimate_all
-    from kernels.machines.tpu.export import export
-
-    def program(number, k):
-        shapes = [(number, 256, 256), (k, 512), (number,), (number,)]
-        arguments = map(jax.ShapeDtypeStruct, shapes, [jnp.bfloat16] * 2 + [jnp.int32] * 2)
-        f = functools.partial(block_sparse_matmul, m=2048, interpret=False)
-        return export(f, *arguments, chip="v5e")
-
-    def cycles(estimate):
-        (kernel,) = (op for op in estimate.ops if op.kind == "kernel")
-        return kernel.cycles
-
-    problems = [program(64, 4096), program(128, 4096), program(64, 65536)]
-    few, many, sparser = map(cycles, estimate_all(problems, progress=False))
-    assert many / few == pytest.approx((128 + 8) / (64 + 8), rel=0.05)
-    assert sparser == pytest.approx(few, rel=0.01)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from refused import refuses
 
-from kernels.nms import nms, overlap, xla
+from kernels.nms import nms, xla
 from kernels.nms.operator import NMS
 from kernels.nms.reference import nms as reference
 from kernels.proof.catalog import OPERATORS
@@ -72,19 +72,6 @@ def test_overlaps_a_rounding_away_from_the_threshold(implementation, threshold):
     want = reference(boxes, scores, iou_threshold=threshold)
     assert 0.2 < want[len(boxes) // 2 :].mean() < 0.8  # both decisions are there
     check(boxes, scores, threshold, implementation, **OPTIMISED)
-
-
-def test_a_product_joined_with_a_sum_is_found(monkeypatch):
-    """The fault that the `where` in kernels.nms.overlap keeps out."""
-    a, b, c = np.random.default_rng(0).standard_normal((3, 100)).astype(np.float32)
-    joined = jax.jit(lambda a, b, c: a * b + c, compiler_options=OPTIMISED)(a, b, c)
-    if np.array_equal(joined, a * b + c):
-        pytest.skip("XLA joins no product with a sum on this CPU")
-    monkeypatch.setattr(overlap, "area", lambda l, t, r, b: (r - l) * (b - t))
-    xla.nms_by_matrix.clear_cache()
-    with pytest.raises(AssertionError):
-        check(*near_ties(0.5), 0.5, "xla_matrix", **OPTIMISED)
-    xla.nms_by_matrix.clear_cache()
 
 
 def test_the_reference_by_hand():

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.experimental.pallas import tpu as pltpu
+from refused import refuses
 
 from kernels.paged_attention import (
     paged_attention,
@@ -19,9 +19,8 @@ from kernels.paged_attention import (
     tiles,
     update_pages,
 )
-from kernels.paged_attention.operator import PAGED_ATTENTION, RAGGED_PAGED_ATTENTION
-from kernels.proof import budget, ladder
-from kernels.proof.backends.pallas_tpu import PALLAS_TPU
+from kernels.paged_attention.operator import PAGED_ATTENTION
+from kernels.proof import budget
 from kernels.proof.workload import Workload
 
 SIZES = {"s": 3, "h": 4, "hkv": 2, "d": 128, "page": 8, "pages": 3, "least": 1}
@@ -105,48 +104,6 @@ def test_tiles_never_run_out():
         np.testing.assert_array_equal(call(q, lengths, starts)[:, 0, 0], wanted)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("waits", [True, False])
-def test_a_wait_left_out_is_seen_by_the_simulator_alone(monkeypatch, waits):
-    copy = pltpu.make_async_copy
-
-    class Unwaited:
-        def __init__(self, *places):
-            self.start, self.wait = copy(*places).start, lambda: None
-
-    monkeypatch.setattr(pltpu, "make_async_copy", copy if waits else Unwaited)
-    walk = pallas.ragged_paged_attention.__wrapped__  # not what jit has kept
-    options = {"scale": 128**-0.5, "block": 1}
-    call = lambda *arrays, interpret: walk(
-        *map(jnp.asarray, arrays), interpret=interpret, **options
-    )
-    subject = ladder.Subject(RAGGED_PAGED_ATTENTION, "walk", PALLAS_TPU, call)
-    problem = Workload("drawn", SIZES | PROMPTS | {"least": 12})
-    status = {
-        rung: {check.status for check in ladder.climb(subject, rung, [problem])}
-        for rung in ("interpret", "simulate")
-    }
-    assert status == {"interpret": {"passed"}, "simulate": {"passed" if waits else "failed"}}
-
-
-def test_the_budget_refuses_a_token_too_many_and_another_head():
-    q, k_pages, v_pages, lengths, table = inputs = arguments(least=8)
-    longer = np.minimum(lengths + 1, 24).astype(np.int32)
-    table = np.clip(table, 0, len(k_pages[0]) - 1)
-    assert not verdict(INTERPRETED(q, k_pages, v_pages, longer, table), inputs).passed
-    assert not verdict(INTERPRETED(q[:, ::-1], k_pages, v_pages, lengths, table), inputs).passed
-    assert not verdict(np.zeros(q.shape, np.float32), inputs).passed
-
-
-def test_a_right_kernel_written_in_another_way_passes():
-    """All heads at once, pages laid out by NumPy, in float32."""
-    q, k_pages, v_pages, _, table = inputs = arguments(h=2, least=24)
-    k, v = (x[:, table].reshape(2, 3, 24, 128) for x in (k_pages, v_pages))
-    p = np.exp(np.einsum("shd,hstd->sht", q, k) / np.sqrt(np.float32(128)))
-    o = np.einsum("sht,hstd->shd", p / p.sum(-1, keepdims=True), v)
-    assert verdict(o, inputs).passed
-
-
 def test_no_sequence_has_a_token():
     q, k_pages, v_pages, lengths, table = arguments()
     for implementation in ("xla", "pallas"):
@@ -193,27 +150,16 @@ def test_a_page_that_no_length_reaches_may_be_any_number():
     assert verdict(INTERPRETED(*arrays, lengths, table), (*arrays, lengths, table)).passed
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        ({"h": 5, "hkv": 1, "heads": 2}, "q.shape.1. .heads. is 5; accepted: a multiple of the 2"),
-        ({"lengths": np.int64}, "lengths.dtype is 'int64'; accepted: int32"),
-        ({"scale": float("nan")}, "scale is nan"),
-        ({"block": 0}, "block is 0"),
-        ({"implementation": "triton"}, "implementation is 'triton'"),
-        ({"implementation": "xla", "block": 2}, "block is 2; accepted: None"),
-    ],
+KNOWN = dict(zip(("q", "k_pages", "v_pages", "lengths", "page_table"), arguments(), strict=True))
+test_bad_arguments_are_named = refuses(
+    lambda changed: paged_attention(**KNOWN | changed),
+    (dict(q=np.ones((3, 5, 128), np.float32)), r"q.shape\[1\] .heads. is 5; accepted: a multiple"),
+    (dict(lengths=np.ones(3, np.int64)), "lengths.dtype is 'int64'; accepted: int32"),
+    (dict(scale=float("nan")), "scale is nan"),
+    (dict(block=0), "block is 0"),
+    (dict(implementation="triton"), "implementation is 'triton'"),
+    (dict(implementation="xla", block=2), "block is 2; accepted: None"),
 )
-def test_bad_arguments_are_named(changed, words):
-    options = {n: changed[n] for n in ("scale", "block", "implementation") if n in changed}
-    q, k_pages, v_pages, lengths, table = arguments(
-        **{n: changed[n] for n in ("h", "hkv") if n in changed}
-    )
-    if "heads" in changed:
-        k_pages, v_pages = (np.repeat(x, 2, axis=0) for x in (k_pages, v_pages))
-    lengths = lengths.astype(changed.get("lengths", np.int32))
-    with pytest.raises(ValueError, match=words):
-        paged_attention(q, k_pages, v_pages, lengths, table, **options)
 
 
 def test_a_block_is_as_large_as_vmem_bears():

@@ -53,8 +53,9 @@ def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:
     def gradient(cotangents: Any, *arrays: Any) -> tuple[Any, Any]:
         of_wanted, chosen = at_places(call, arrays, wanted)
         result, back = jax.vjp(of_wanted, *chosen)
-        cast = jax.tree.map(_cotangent, cotangents, result)
-        return result, back(cast)
+        leaves, tree = jax.tree.flatten(result)
+        cast = map(_cotangent, jax.tree.leaves(cotangents), leaves)
+        return result, back(tree.unflatten(cast))
 
     return gradient
 
@@ -97,9 +98,7 @@ def pull(job: Job, cotangents: Sequence[Any], **more: Any) -> list[np.ndarray]:
 
     call, arrays = _call(job, **more)
     gradient = jax.jit(_pulled(job, call))
-    shape = jax.eval_shape(call, *arrays)
-    back = type(shape)(cotangents) if isinstance(shape, (tuple, list)) else cotangents[0]
-    return [np.asarray(g) for g in gradient(back, *arrays)[1]]
+    return [np.asarray(g) for g in gradient(list(cotangents), *arrays)[1]]
 
 
 def prepare(job: Job) -> Callable[[], Any]:

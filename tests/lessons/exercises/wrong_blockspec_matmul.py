@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 ROWS_FIRST = {"(n // 128, m // 128)": "(m // 128, n // 128)", "lambda j, i:": "lambda i, j:"}
 UNTURNED = {
     "((1,), (1,))": "((1,), (0,))",

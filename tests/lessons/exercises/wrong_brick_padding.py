@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 READS_BEYOND = {
     "i += 1\n": "i += 1\n            after = tile[i, x]\n",
     "i = 0": "i = 0\n                after = 0.0\n            if after > 1e30:\n"
@@ -10,7 +8,6 @@ COURSE = "(0 - cols + (course - above) * step) % w"
 WRONG = (
     ("brick_unit", {" // np.gcd(tile.shape[1], step)": ""}, "interpret", "shape is (24, 8)"),
     ("brick_unit", {"-step * i": "step * i"}, "interpret", "element ["),
-    ("brick_columns", {"= tile[i, x]": "= 0.0"}, "interpret", "every element is zero"),
     ("brick_columns", {"u * climb - rows": "0 - u * climb - rows"}, "interpret", "on down"),
     ("brick_columns", READS_BEYOND, "simulate", "Out of bound access to ndarray"),
     ("brick_fast", {"tile[i, j]": "tile[i, j % w]"}, "speed", "1 divisions a pixel; the bar is"),

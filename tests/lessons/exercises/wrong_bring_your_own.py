@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 VARIANCE = "variance = (centred * centred).mean(-1, keepdims=True)"
 CANCELLING = """\
 x = x_ref[...]

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 ALL_ROWS = """\
 x = lax.all_gather(x, "x", tiled=True)
     return x.T @ dy

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 import numpy as np
 
 from kernels.giou import xla

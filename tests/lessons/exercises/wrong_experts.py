@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 NO_EMPTY = {"counts = last - first + 1": "counts = jnp.where(sizes > 0, last - first + 1, 0)"}
 ONCE = "(groups_ref[jnp.maximum(visit - 1, 0)] != group)"
 

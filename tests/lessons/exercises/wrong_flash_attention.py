@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 WHOLE = {
     "jax.lax.fori_loop(0, blocks, block, jnp.zeros_like(q))": "block(0, jnp.zeros_like(q))",
     "pl.ds(j * bk, bk)": "slice(None)",

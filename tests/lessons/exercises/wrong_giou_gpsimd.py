@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 DEALT = "core * part; first < pairs; first += cores * part"
 LAST = "float last = score(preds.at, targets.at);"
 READ = "if (first) scores_accessor.tensor_to_tcm<float>(scores.at, first - 1, 1);"
@@ -19,7 +17,6 @@ WRONG = (
     ("giou_loss", {DEALT: "0; first < pairs; first += part"}, "simulate",
         "Two cores met at one place"),
     ("giou_loss", {"first = core * part;": "first = core;"}, "simulate", "on prime"),
-    ("giou_smoothed", {"(last + mine) / 2": "0 * mine"}, "interpret", "every element is zero"),
     ("giou_smoothed", {LAST: LAST + READ}, "simulate", "which it has not written"),
     ("giou_smoothed", {"first > 0;": "first > begin;"}, "simulate", "on prime"),
     ("gpsimd_in_place", {"part = 456": "part = 448"}, "speed",

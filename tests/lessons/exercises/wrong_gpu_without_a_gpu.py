@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 UNPADDED = "the 32 numbers of column 0 lie in 1 of the banks"
 
 

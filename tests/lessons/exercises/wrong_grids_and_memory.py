@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 EVERY_BLOCK = {
     "(n // 128,)": "(n // 128, n // 128)",
     "lambda i: (i, i)": "lambda i, j: (i, j)",

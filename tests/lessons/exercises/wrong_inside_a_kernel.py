@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 WRONG = (
     ("cumulative", {"sums = sums + x_ref": "sums = x_ref"}, "interpret", "element ["),
     ("cumulative", {"o_ref[pl.ds(i, 1), :] =": "o_ref[0:1, :] ="}, "interpret", "is nan"),

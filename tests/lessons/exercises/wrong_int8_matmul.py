@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 SUMS = "dot(x_ref[...], y_ref[...]) - a_ref[...] * dot(ones, y_ref[...])[:1]"
 SHIFTED = "dot(x_ref[...] - a_ref[...].astype(jnp.int8), y_ref[...])"
 WIDE = "x_ref[...].astype(float) - a_ref[...].astype(float), y_ref[...].astype(float)"

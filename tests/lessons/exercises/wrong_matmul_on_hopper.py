@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 STAGES = "max_concurrent_steps="
 ONE_BLOCK = "1 block an SM because of shared memory, 2 wanted"
 ONE_STAGE = "4 copies by TMA in its code; two stages have 6"

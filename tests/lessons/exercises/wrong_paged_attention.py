@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 LAST = "pl.when((j + 2) * page < length)(lambda: copy(j + 2).start())"
 SUM = "x = jnp.where(token < length - j * page, buffer_ref[j % 2], 0)"
 PAGE_AT_A_TIME = {

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 WAITS = "copy.wait()\n    o_ref[...] = 2 * buffer_ref[...]"
 NEXT = "@pl.when(i + 1 < blocks)\n        def _():\n            copy(i + 1).start()"
 

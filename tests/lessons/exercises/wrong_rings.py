@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 FIRST = "@pl.when(me > 0)\n    def _():\n        hop.wait_recv()"
 MEET = "meet(left, right)\n\n    @pl.when(me == 0)"
 LAST = {"@pl.when(me < n - 1)": "@pl.when(me < n)"}

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 PRODUCT = "jnp.dot(x_ref[...], y_ref[...], preferred_element_type=jnp.float32)"
 WIDE = "*(ref[...].astype(jnp.float32) for ref in (x_ref, y_ref))"
 LOOP = "jax.lax.fori_loop(0, x_ref.shape[0] // {}, {}, None)"

@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 DIVIDED = "the wrong kernel passes on float32[4096] and float32[4096]"
 SHORT = "(16, 128), (128, 128)"
 EXACTLY = '"highest" if x.dtype == jnp.float32 else None'

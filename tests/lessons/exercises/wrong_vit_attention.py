@@ -1,5 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
 UPRIGHT = {
     "product(k, q, last)": "product(q, k, last)",
     "waiting.append((s, product(v, do, last)))": "waiting.append((s, do, v))",

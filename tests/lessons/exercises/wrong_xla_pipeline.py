@@ -1,7 +1,3 @@
-"""Wrong answers to the exercises of this chapter, and what is said of each."""
-
-import jax.numpy as jnp
-
 LOOP = """\
     for place in reversed(range(c.shape[0])):
         result = result * x + c[place]
@@ -16,10 +12,8 @@ WRONG = (
     ("polynomial", {"reversed(range(c.shape[0]))": "range(len(c))"}, "interpret", "element ["),
     ("polynomial", START, "interpret", "shape is"),
     ("polynomial", {LOOP: IN_A_LOOP}, "speed", "the bar is 1.10"),
-    ("polynomial", lambda c, x: jnp.polyval(c[::-1], x), "speed", "the bar is 1.10"),
     ("one_pass", lambda x: ((x - x.mean(0)) ** 2).mean(0), "compile", "2 kernels read x"),
     ("one_pass", {"mean(0)": "mean(1)"}, "interpret", "shape is"),
-    ("one_pass", lambda x: jnp.zeros(x.shape[1]), "interpret", "every element is zero"),
     ("head_norms", lambda x: (x * x).reshape(len(x), 8, -1).sum(2), "compile", "only moves data"),
     ("head_norms", lambda x: (x * x).reshape(len(x), -1, 8).sum(1), "interpret", "element ["),
 )
