@@ -95,21 +95,15 @@ def measure(
     for function in functions.values():
         _wait(function(*args))
     readings: dict[str, list[float]] = {name: [] for name in functions}
-    names = list(functions)
+    names, clock = list(functions), clock or time.perf_counter
     for turn in range(repeats):
         start = turn % len(names)
         for name in names[start:] + names[:start]:
-            readings[name].append(_read(functions[name], args, calls, clock or time.perf_counter))
+            began = clock()
+            _wait([functions[name](*args) for _ in range(calls)])
+            readings[name].append((clock() - began) / calls)
     device = device or jax.devices()[0].device_kind
     return {name: Timing(name, tuple(seconds), device) for name, seconds in readings.items()}
-
-
-def _read(
-    function: Callable[..., Any], args: tuple[Any, ...], calls: int, clock: Callable[[], float]
-) -> float:
-    start = clock()
-    _wait([function(*args) for _ in range(calls)])
-    return (clock() - start) / calls
 
 
 def _wait(results: Any) -> None:

@@ -4,26 +4,15 @@ import numpy as np
 
 from kernels.proof.workload import Workload, Workloads, size, values
 
-
-def _make_vectors(workload, rng):
-    shape = (workload.sizes["n"],)
-    return tuple(values(workload.values, shape, workload.dtype, rng) for _ in "xy")
-
-
-def _draw_vectors(rng):
-    dtype = str(rng.choice(["float32", "bfloat16", "int32"]))
-    return Workload("random", {"n": size(rng)}, dtype)
-
-
-def _work(workload, gradient):
-    """Both vectors and the sum; of the gradients nothing more, since they are the cotangent."""
-    return 0, 3 * workload.sizes["n"] * workload.itemsize
-
+DTYPES = ["float32", "bfloat16", "int32"]
 
 add_vectors = Workloads(
-    make=_make_vectors,
-    draw=_draw_vectors,
-    work=_work,
+    make=lambda workload, rng: tuple(
+        values(workload.values, (workload.sizes["n"],), workload.dtype, rng) for _ in "xy"
+    ),
+    draw=lambda rng: Workload(name="random", dtype=str(rng.choice(DTYPES)), sizes={"n": size(rng)}),
+    # Both vectors and the sum; of the gradients nothing more, since they are the cotangent.
+    work=lambda workload, gradient: (0, 3 * workload.sizes["n"] * workload.itemsize),
     named=(
         Workload("tiny", {"n": 8}, "int32", why="the first call in the book"),
         Workload("one", {"n": 1}, why="a vector of one element"),

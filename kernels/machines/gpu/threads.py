@@ -65,7 +65,10 @@ def run_on_threads(source: str, main: str, *, watch: str = "races") -> Found:
             error = re.search(r"kernel\.cu:(\d+):\d+: error: ([^\n]*)", built.stderr)
             said = f"line {error[1]}: {error[2]}" if error else child.last_line(built.stderr)
             raise ValueError(f"source is refused by g++, {said}; accepted: C++20 with CUDA's words")
-        done = _run(str(program), {variable: setting})
+        # The sanitizer wants its memory where no address is drawn at random.
+        at_fixed = [setarch, "-R"] if (setarch := shutil.which("setarch")) else []
+        variables = dict(os.environ) | {variable: setting}
+        done = child.run([*at_fixed, str(program)], seconds=SECONDS, environment=variables)
     report = done.stderr
     problem = re.search(
         r"(?:ThreadSanitizer|AddressSanitizer): ([\w-]+(?: race)?)|runtime error: ([^\n]*)", report
@@ -77,11 +80,3 @@ def run_on_threads(source: str, main: str, *, watch: str = "races") -> Found:
         done.stdout,
         report,
     )
-
-
-def _run(program: str, variables: dict[str, str]) -> child.Done:
-    """Run it, with its memory where the sanitizer expects it."""
-    command = [program]
-    if setarch := shutil.which("setarch"):  # older ones cannot take addresses drawn at random
-        command = [setarch, "-R", program]
-    return child.run(command, seconds=SECONDS, environment=dict(os.environ) | variables)

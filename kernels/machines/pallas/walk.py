@@ -149,6 +149,10 @@ def _reads_a_scalar(equation: Any) -> bool:
     return single and wide and jaxprs.operation(equation) not in ("cond", "while", "scan")
 
 
+def _divides(equation: Any) -> bool:
+    return jaxprs.operation(equation) in ("div", "rem") and _is_scalar(jaxprs.outputs(equation))
+
+
 def _is_scalar(results: Sequence[Any]) -> bool:
     return len(results) == 1 and jaxprs.shape(results[0]) == ()
 
@@ -188,6 +192,7 @@ class _Walker:
     def __post_init__(self) -> None:
         self.kernel, self.name = jax_pallas.kernel(self.equation), jax_pallas.name(self.equation)
         self.axes = jax_pallas.own_axes(self.equation)
+        self.divides = any(map(_divides, jaxprs.equations(self.kernel)))
         self.open = bool(self.depends)
         # The kernel may write to them, what is not known too.
         self.operands = [
@@ -460,6 +465,7 @@ class _Walker:
         end: Any = Unknown() if limit is None else values[limit]
         if not isinstance(end, Unknown):
             self._note(equation, end)
+            self.reads |= self.divides  # where a quotient ends it, a profile makes up a length
         start = carry[0] if carry else None
         enough = max(STEPS, self.steps + STEPS // 16)
         outer = Counter(self.count), Counter(self.slack)

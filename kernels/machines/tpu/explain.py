@@ -19,7 +19,7 @@ from kernels.machines.exporting import ExportedProgram
 from kernels.machines.pallas.calls import FAST, Call, Operand
 from kernels.machines.pallas.work import kernel_flops, matmul_flops
 from kernels.machines.tpu.chips import CHIPS
-from kernels.machines.tpu.estimate.result import Estimate, OpEstimate
+from kernels.machines.tpu.estimate.result import Estimate
 from kernels.machines.tpu.plan import vmem_limit
 from kernels.machines.tpu.scheduler import KernelSchedule
 
@@ -210,7 +210,16 @@ def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
         hbm_bytes_per_second=chip.hbm_bytes_per_second,
         float32_passes=tuple(sorted(passes)) * in_float32,
         operations=tuple(
-            _operation(op, op.cycles / total)
+            OperationFacts(
+                op.name,
+                op.times,
+                op.kind,
+                op.cycles,
+                op.cycles / total,
+                op.hbm_bytes,
+                op.bound if op.cycles else "",
+                op.shape,
+            )
             for op in sorted(estimate.ops, key=lambda op: (-op.cycles, -op.hbm_bytes))
         ),
         kernels=tuple(kernels),
@@ -224,13 +233,6 @@ def kernels_of(program: ExportedProgram, chip: str) -> tuple[KernelFacts, ...]:
         return tuple(_of_call(call, chip, None) for call in program.calls)
     except ValueError:  # a grid too long to look at
         return ()
-
-
-def _operation(op: OpEstimate, share: float) -> OperationFacts:
-    bound = op.bound if op.cycles else ""
-    return OperationFacts(
-        op.name, op.times, op.kind, op.cycles, share, op.hbm_bytes, bound, op.shape
-    )
 
 
 def _of_call(call: Call, chip: str, schedule: KernelSchedule | None) -> KernelFacts:

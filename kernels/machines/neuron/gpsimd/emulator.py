@@ -108,8 +108,10 @@ def run(
         # Whoever still runs at the end, the cores included, is ended.
         command += [",".join(map(str, turns)), *specs]
         done = child.run(command, seconds=SECONDS * (cores + 1))
-        if done.status:
-            raise GpSimdError(_last_words(done))
+        if done.status:  # the shape function or the loading of the library took it down
+            said = f", {line}" if (line := child.last_line(done.stderr)) else ""
+            words = f"the operator ended before any core ran: {child.how(done.status)}{said}"
+            raise GpSimdError(GpSimdFault("crash", None, words))
         outcome = _read(Path(folder), program, done.stdout)
     if checks and outcome.findings:
         raise GpSimdError(outcome.findings[0])
@@ -139,14 +141,6 @@ def _checked(
             checks.fail(f"arrays[{number}].shape", array.shape, accepted)
         tensors.append(array)
     return tensors
-
-
-def _last_words(done: child.Done) -> GpSimdFault:
-    """The emulator itself ended: the shape function or the loading of the library took it down."""
-    said = child.last_line(done.stderr)
-    words = f"the operator ended before any core ran: {child.how(done.status)}"
-    words += f", {said}" if said else ""
-    return GpSimdFault("crash", None, words)
 
 
 def _read(folder: Path, program: Path, printed: str) -> Run:
