@@ -72,6 +72,7 @@ def lives(process):
 def test_it_answers_one_question_after_another(one):
     assert [one.ask(("", n), 30) for n in range(3)] == [(one.process.pid, n) for n in range(3)]
     assert one.ask(("", b"x" * 3_000_000), 30)[1] == b"x" * 3_000_000  # more than a pipe holds
+    assert one.ask(("read", None), 30) == ""  # it has no input but its questions
 
 
 def test_what_it_prints_is_kept_apart_from_what_it_answers(one):
@@ -79,10 +80,6 @@ def test_what_it_prints_is_kept_apart_from_what_it_answers(one):
     assert one.ask(("say", "second"), 30) == (one.process.pid, "second")
     assert one.stderr().split("\n")[:2] in (["second", "second in C"], ["second in C", ""])
     assert "first" not in one.stderr()
-
-
-def test_it_has_no_input_but_its_questions(one):
-    assert one.ask(("read", None), 30) == ""
 
 
 @pytest.mark.parametrize(
@@ -253,10 +250,6 @@ class TestRun:
         with late if seconds == 1 else contextlib.nullcontext():
             child.run(["sh", "-c", command.format(number)], seconds=seconds)
         wait(lambda: not lives(int(number.read_text())))
-
-    def test_one_that_is_not_there(self):
-        with pytest.raises(FileNotFoundError):
-            child.run(["nosuchprogram"], seconds=1)
 
 
 PARENT = """
