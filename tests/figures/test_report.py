@@ -290,24 +290,18 @@ def test_in_a_terminal():
     assert as_text([Table((), [("a", "b")])]) == "a  b"
     folded = as_text([Table(("name",), [("long " * 10,)])], width=20)
     assert folded.count("long") == 10 and max(map(len, folded.splitlines())) <= 20
+    assert as_text([Paragraph("word " * 50)], width=40).count("\n") == 0  # is not folded
 
 
-def test_on_a_page():
+def test_on_a_page_and_in_markdown():
     page = TABLE._repr_html_()
     assert "<td>a|b &lt;c&gt;</td>" in page and "<th>time</th>" in page and "A title" in page
     assert "<thead>" not in Table((), [("a",)])._repr_html_()
     said = Paragraph("is <wrong>\nhere", lead="it ", style="red")._repr_html_()
     assert said == "<p class=wrong><b>it </b>is &lt;wrong&gt;<br>here</p>"
-
-
-def test_in_markdown():
     assert TABLE.markdown().splitlines() == [
         "| kernel | time |",
         "| --- | ---: |",
         r"| a\|b <c> | 1 ms |",
         "| [red]d[/] | **FAILED** |",
     ]
-
-
-def test_a_paragraph_is_not_folded():
-    assert as_text([Paragraph("word " * 50)], width=40).count("\n") == 0

@@ -124,9 +124,7 @@ def test_bytes_and_operations_are_read_from_the_program():
     assert call.product == (8, 64, 32, 16) and call.flops == 2 * 8 * 64 * 32 * 16
     assert call.bytes == 2 * 8 * (64 * 32 + 32 * 16 + 64 * 16) and call.dtype == "bfloat16"
     assert twice.bytes == 2 * 2 * 8 * 64 * 16 and not twice.flops  # an operand counts once
-
-
-def test_products_inside_a_fusion_are_counted():
+    # Products inside a fusion are counted.
     text = recorded("fused")
     (both,) = operations(parse(text))
     assert both.flops == 2 * 64 * 32 * 16 and both.dtype == "bfloat16" and not both.product
@@ -192,7 +190,7 @@ def test_mosaic_kernels_are_those_that_xla_names_nowhere():
 
 
 @pytest.mark.parametrize("chip", gpu.CHIPS.values(), ids=str)
-def test_rates_are_lanes_times_clock_and_whole_operations_a_cycle(chip):
+def test_rates_are_lanes_times_clock_and_whole_operations_a_cycle_and_have_sources(chip):
     """Published rates are rounded, and are those at the boost clock; the tensor cores of an SM do a
     power of two of multiply-adds in a cycle."""
     rate = 2 * chip.sms * chip.lanes * chip.clock_hz
@@ -202,10 +200,6 @@ def test_rates_are_lanes_times_clock_and_whole_operations_a_cycle(chip):
     ratio = 4 if chip.name == "rtx3090" else 2  # its bf16 products run at half speed
     assert chip.int8_ops / chip.bf16_flops == pytest.approx(ratio, rel=0.01)
     assert chip.peak("float32") == chip.tf32_flops and chip.peak("int8") == chip.int8_ops
-
-
-@pytest.mark.parametrize("chip", gpu.CHIPS.values(), ids=str)
-def test_every_figure_has_a_source(chip):
     told = {"name", "sources"}
     for field in dataclasses.fields(chip):
         assert field.name in told or chip.source(field.name)

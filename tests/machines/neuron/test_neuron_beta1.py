@@ -3,8 +3,6 @@
 import nkiarrays as like
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from nkiarrays import RNG, WHOLE, X, Y, tiles
 from nkikernels import holds, old
 
@@ -232,28 +230,6 @@ def test_annotations_and_allocators_of_beta_1_say_nothing():
 
 def beta(kernel, *arguments, **options):
     return neuron.simulate(beta1.jit(kernel), *arguments, **options)
-
-
-@given(rows=st.integers(1, 260), columns=st.integers(1, 40))
-def test_beta_1_grids_masks_and_operators(rows, columns):
-    def kernel(x, y):
-        out = bl.ndarray((rows, columns), dtype=x.dtype, buffer=bl.shared_hbm)
-        i_f, i_2 = bl.arange(columns)[None, :], bl.arange(2 * columns)[None, :]
-        for part in bl.affine_range((rows + 127) // 128):
-            i_p = bl.arange(128)[:, None]
-            inside = part * 128 + i_p < rows
-            a = bl.load(x[part * 128 + i_p, i_2], mask=inside)
-            b = bl.load(y[part * 128 + i_p, i_f], mask=inside)
-            c = 2.0 * a[i_p, 2 * i_f] - bl.maximum(a[i_p, 2 * i_f + 1], 0.0) / (b * b + 1)
-            bl.store(out[part * 128 + i_p, i_f], c, mask=inside)
-        return out
-
-    rng = np.random.default_rng(rows)
-    x = rng.standard_normal((rows, 2 * columns)).astype(np.float32)
-    y = rng.standard_normal((rows, columns)).astype(np.float32)
-    want = 2 * x[:, ::2] - np.maximum(x[:, 1::2], 0) / (y * y + 1)
-    for params in (None, InterpretParams(limits=False), InterpretParams(order=1)):
-        assert np.array_equal(beta(kernel, x, y, params=params), want)
 
 
 TALL = RNG.standard_normal((128, 64)).astype(np.float32)

@@ -205,6 +205,7 @@ OLD = {
     "nc_matmul": (lambda a, b: bisa.nc_matmul(a[:, 0:128], b), (HALF, HALF), [(TENSOR, N)]),
     "nl.exp": (lambda a: bl.exp(a), (X,), [(SCALAR, N)]),
     "nl.multiply": (lambda a, b: bl.multiply(a, b), (X, X), [(VECTOR, 2 * N)]),
+    "nl.multiply, a column": (lambda a, c: bl.multiply(a, c), (X, COLUMN), [(VECTOR, N)]),
     "nl.sum": (lambda a: bl.sum(a, axis=1), (X,), [(VECTOR, N)]),
 }
 

@@ -80,21 +80,6 @@ def test_a_sum_of_products_in_psum(accumulate, params):
     assert np.array_equal(neuron.simulate(kernel, x, params=params), 3 * x.T @ x)
 
 
-def test_views_share_memory_and_strides_run_along_a_partition():
-    @jit
-    def kernel(x):
-        tile = fetched(x)
-        nisa.tensor_scalar(dst=tile[:, 1:64:4], data=tile[:, 1:64:4], op0=nl.add, operand0=1.0)
-        cube = tile.reshape((128, 16, 4))
-        nisa.tensor_scalar(dst=cube[:, :, 2], data=cube[:, :, 2], op0=nl.multiply, operand0=3.0)
-        return stored(tile)
-
-    want = X.copy()
-    want[:, 1::4] += 1
-    want[:, 2::4] *= 3
-    assert np.array_equal(neuron.simulate(kernel, X), want)
-
-
 def test_an_index_on_chip_keeps_two_dimensions_and_in_hbm_does_not():
     @jit
     def kernel(x):
@@ -352,18 +337,6 @@ def test_a_fault_is_refused_and_its_twin_is_not(name):
         neuron.simulate(jit(kernel), X, True, params=InterpretParams(order=order))
     assert "\n" not in str(caught.value)
     assert name == "not in HBM" or re.fullmatch(r"\w+\.py:\d+", caught.value.source)
-
-
-LIMITS = ("partitions", "partition stride", "start", "HBM operand", "operator", "written twice")
-
-
-@pytest.mark.parametrize("name", [*LIMITS, "SBUF tile", "PSUM banks", "shapes"])
-def test_without_limits_only_numpy_s_needs_count(name):
-    try:
-        got = neuron.simulate(jit(FAULTS[name][0]), X, True, params=LAX)
-    except NeuronError as error:
-        pytest.fail(f"refused without limits: {error}")
-    assert got.shape[1] == 64
 
 
 def test_what_numpy_cannot_do_is_refused_without_limits_too():

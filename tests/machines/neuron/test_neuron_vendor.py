@@ -190,13 +190,6 @@ def test_a_script_as_it_is(folder, text, options, status, says, capfd):
     assert (done.exit_code, "Traceback" in said) == (status, False) and says in said, said
 
 
-def test_the_simulator_runs_a_kernel_that_the_vendor_decorated(decorated):
-    assert isinstance(decorated, Vendors)
-    assert np.array_equal(neuron.simulate(decorated, X), X + 1)
-    assert neuron.estimate(decorated, X).engines["Vector"].instructions == 1
-    assert neuron.lint(decorated) == []
-
-
 def test_with_the_vendor_s_package_its_names_are_its_own(monkeypatch):
     pretend(monkeypatch)
     with pytest.raises(NeuronError, match="keeps its name"), neuron.install():
@@ -207,6 +200,9 @@ def test_a_kernel_runs_on_the_device_where_there_is_one(decorated, monkeypatch):
     def function(x, *, interpret):
         return neuron.run(decorated, x, interpret=interpret)
 
+    assert isinstance(decorated, Vendors) and neuron.lint(decorated) == []
+    assert np.array_equal(neuron.simulate(decorated, X), X + 1)
+    assert neuron.estimate(decorated, X).engines["Vector"].instructions == 1
     assert neuron.run(decorated, X, interpret=False) == "ran on the device"
     assert np.array_equal(neuron.run(decorated, X), X + 1)
     assert "run in nki.simulate: there is no Neuron device" in neuron.lower(function, X)
