@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from kernels.machines.tpu.chips import CHIPS
-from kernels.norm import rms_norm
 from kernels.proof import budget
 from validation import decoder_layer as dl
 from validation.decoder_layer import FORMS, LayerSizes, Weights
@@ -94,43 +93,9 @@ def test_every_form_is_right_and_so_are_its_gradients(form, dtype):
     assert not [*wrong(dtype, functools.partial(dl.layer, form=FORMS[form]))]
 
 
-def repeated_wrongly(q, *kv):
-    return dl.xla_attend(q, *(jnp.tile(a, (1, 1, q.shape[2] // a.shape[2], 1)) for a in kv))
-
-
-FAULTS = {  # what is wrong → what it changes, and where that shows first
-    "another eps": ("result", {"norm": functools.partial(rms_norm, eps=1e-4)}),
-    "no mask": ("result", {"attend": jax.nn.dot_product_attention}),
-    "heads in another order": ("result", {"attend": repeated_wrongly}),
-    "a gradient that ends": (
-        "x",
-        {"attend": lambda q, k, v: dl.xla_attend(q, jax.lax.stop_gradient(k), v)},
-    ),
-    "no residual": ("result", {}),
-    "the other way round": ("result", {}),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_layer_is_found(fault):
-    where, parts = FAULTS[fault]
-
-    def layer(x, w, table):
-        turned = np.float32([1, -1 if fault == "the other way round" else 1])
-        y = dl.layer(x, w, table * turned[:, None, None, None], FORMS["xla"]._replace(**parts))
-        return y - x if fault == "no residual" else y
-
-    assert next(wrong("float32", layer), "").startswith(f"{where}: ")
-
-
-# What is wrong → how many tokens each length is off, and how many rows the table.
-DECODING = {"": (0, 0), "a token overwritten": (-1, 0), "another's pages": (0, 1)}
-
-
-@pytest.mark.parametrize("fault", DECODING)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("form", dl.PAGED)
-def test_a_token_decoded_from_pages_is_the_last_of_its_sequence(form, dtype, fault):
+def test_a_token_decoded_from_pages_is_the_last_of_its_sequence(form, dtype):
     (x, w, table, _), tokens, page = problem(dtype), np.array([TOKENS, 33]), 8
     exact, plain = (results[0] for results in expected(dtype))
     qkv = dl.xla_product(dl.xla_norm(x, w.attention_norm), w.qkv)
@@ -144,13 +109,12 @@ def test_a_token_decoded_from_pages_is_the_last_of_its_sequence(form, dtype, fau
                 pages[:, order[s, t // page], t % page] = a[s, t]
         return jnp.asarray(pages)
 
-    off, by = DECODING[fault]
     last = np.arange(2), tokens - 1
-    cache = paged(dl.rotated(k, table)), paged(v), jnp.int32(last[1] + off), np.roll(order, by, 0)
+    cache = paged(dl.rotated(k, table)), paged(v), jnp.int32(last[1]), order
     y, *_ = dl.program(form, "decode")(x[last][:, None], table, *cache, *w)
     scale = np.full((2, SMALL.d), (exact**2).mean() ** 0.5)
     verdict = budget.compare(np.asarray(y[:, 0]), exact[last], plain[last], scale)
-    assert verdict.passed == (not fault), verdict.message
+    assert verdict.passed, verdict.message
 
 
 def test_parts_stages_and_what_a_gain_is_worth():

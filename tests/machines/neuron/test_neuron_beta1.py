@@ -270,23 +270,6 @@ def beta_start(x, bad):
     return out
 
 
-def beta_partitions(x, tile, bad):
-    bl.ndarray((129 if bad else 128, 1), dtype=x.dtype)[...] = 0.0
-    return tile
-
-
-def beta_fresh(x, tile, bad):
-    fresh = bl.ndarray(x.shape, dtype=x.dtype)
-    if not bad:
-        fresh[...] = tile
-    return fresh + 1.0
-
-
-def beta_heights(x, tile, bad):
-    tile[0:64, :] = tile[0:64, :] + tile[64 : 66 if bad else 128, :]
-    return tile
-
-
 def beta_store_into_a_tile(x, tile, bad):
     if bad:
         bl.store(bl.load(x), tile)
@@ -296,7 +279,6 @@ def beta_store_into_a_tile(x, tile, bad):
 BETA_FAULTS = {
     "mixed index": (beta_stores(lambda x, t, bad: bl.load(x[P, 0:64] if bad else x[P, F])),
         "one a slice; accepted: for each a grid of nl.arange"),
-    "heights": (beta_stores(beta_heights), "differ in partitions"),
     "widths": (beta_stores(lambda x, t, bad: t + t[:, 0 : 2 if bad else 1]),
         "cannot be broadcast to each other"),
     "load of a tile": (beta_stores(lambda x, t, bad: bl.load(t) if bad else t),
@@ -317,10 +299,8 @@ BETA_FAULTS = {
     "masked garbage": (
         beta_stores(lambda x, t, bad: bl.load(x[P, F], mask=(100 if bad else 128) > P) + 1.0),
         "store takes 1792 elements .* that a mask had left out"),
-    "partitions": (beta_stores(beta_partitions), "has 129 partitions"),
     "HBM operand": (beta_stores(lambda x, t, bad: t + (x if bad else t)), "nl.load it first"),
     "stride": (beta_stride, "takes partitions with a step"),
-    "fresh": (beta_stores(beta_fresh), "add reads 8192 elements .* that were never written"),
     "and": (
         beta_stores(lambda x, t, bad: bl.load(x, mask=(P < 128 and F < 64) if bad else None)),
         "neither true nor false: join masks with &"),
