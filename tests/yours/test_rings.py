@@ -35,9 +35,7 @@ def test_a_right_one_passes(report, kernel):
 @pytest.mark.parametrize(
     ("kernel", "rung", "says"),
     [
-        ("half_a_barrier", "simulate", "entered the kernel: no barrier keeps it back (rings.py:"),
         ("no_barrier", "simulate", "entered the kernel: no barrier keeps it back (rings.py:"),
-        ("no_wait", "simulate", "waited for"),
         ("shared", "simulate", "race: a read of hbm["),  # in few orders: 12 of them are tried
         ("deadlock", "interpret", "deadlock: device 0 waits at rings.py:"),
         ("wrong_neighbour", "interpret", "the first index counts the devices along x"),

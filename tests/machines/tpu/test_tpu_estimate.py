@@ -1,9 +1,7 @@
 """Estimates: the floors, the extrapolation, the fall-backs, and what is told of each."""
 
-import contextlib
 import functools
 import math
-import resource
 import time
 from collections import OrderedDict
 from dataclasses import replace
@@ -11,8 +9,8 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
-import psutil
 import pytest
+from commands import processor
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from pallas_samples import blockwise, chosen_rows, copy, shape
@@ -353,16 +351,6 @@ def largest():
             if implementation.name == row.implementation and "v5e" in implementation.backend.chips:
                 rows.setdefault((row.operator, row.implementation), []).append(row)
     return [max(known, key=lambda row: math.prod(row.sizes.values())) for known in rows.values()]
-
-
-def processor():
-    """Processor seconds of this process and of its children, those that ended included."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = time.process_time() + ended.ru_utime + ended.ru_stime
-    for each in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found += sum(each.cpu_times()[:2])
-    return found
 
 
 LARGEST = largest()
