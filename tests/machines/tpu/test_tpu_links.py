@@ -74,15 +74,14 @@ ALL = (*RINGS, "all_gather_matmul", "matmul_reduce_scatter", *ALONG_ONE)
 @pytest.mark.parametrize(
     ("chip", "mesh", "operators"),
     [
-        ("v5e", {"x": 4}, ALL),
-        ("v6e", {"x": 2, "y": 4}, ALL),
+        ("v6e", {"x": 2, "y": 4}, RINGS),
         ("v7x", {"x": 2, "y": 4}, RINGS),
         ("v5e", {"x": 16, "y": 16}, ALL),
         ("v5p", {"x": 16, "y": 16}, RINGS),
     ],
     ids=str,
 )
-def test_it_compiles_for_4_to_256_chips(chip, mesh, operators):
+def test_it_compiles_for_8_to_256_chips(chip, mesh, operators):
     array = jax.ShapeDtypeStruct
     parts, (*_, last) = mesh["x"] ** 2, mesh
     x, w = (array(shape, jnp.bfloat16) for shape in ((256 * 256 * 8, 256), (256, 512)))
