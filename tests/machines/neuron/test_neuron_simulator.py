@@ -136,6 +136,28 @@ def never_stored(x, tile, bad):
     return out
 
 
+def steered(x, tile, bad):
+    places = nl.ndarray((128, 2), dtype=nl.int32)
+    nisa.iota(places[0 : 64 if bad else 128, :], [[1, 2]], offset=0)
+    nisa.dma_copy(tile, x.ap([[64, 128], [1, 64]], vector_offset=places[:, 0:1]))
+
+
+def added_by_rows(x, tile, bad):
+    """Sums in the rows that a tile names: in one place, where they meet."""
+    rows, sums = nl.ndarray((128, 1), dtype=nl.int32), nl.ndarray(x.shape, x.dtype, nl.shared_hbm)
+    nisa.iota(rows, [[1, 1]], offset=0, channel_multiplier=0 if bad else 1)
+    nisa.dma_copy(sums, tile)
+    place = sums.ap([[64, 128], [1, 64]], vector_offset=rows)
+    nisa.dma_compute(place, [place, tile], nl.add)
+    return sums
+
+
+def no_elements(x, tile, bad):
+    none = x[128:128, :]  # a view that no instruction takes
+    if bad:
+        nisa.dma_copy(tile[0:1, :], none)
+
+
 def no_dst(x, tile, bad):
     nisa.reciprocal(**({} if bad else {"dst": tile}), data=tile)
 
@@ -235,6 +257,8 @@ STORES = {
         "is indexed with a ndarray; accepted: whole numbers, slices"),
     "masks": (lambda x, t, bad: nisa.tensor_copy(dst=t, src=t, **({"mask": 1} if bad else {})),
         "tensor_copy with mask=: masks are gone"),
+    "no elements": (no_elements, r"src is x .*, which has no elements"),
+    "steered": (steered, r"ap reads 64 elements of tile 2 .* never written"),
     "no dst": (no_dst, r"reciprocal without dst: .* \(test_neuron_simulator.py:\d+\)"),
     "assignment": (assignment, "assignment into tile 1"),
     "both in PSUM": (
@@ -263,6 +287,7 @@ RETURNS = {
         "accumulate is 'first'; accepted: None, True and False"),
     "reshaped partitions": (lambda x, t, bad: stored(t.reshape((64, 128) if bad else (128, 64))),
         "the partitions cannot change"),
+    "sums that meet": (added_by_rows, r"dma_compute: dst .* has a place twice"),
     "never stored": (never_stored,
         "128 of 8192 elements of the output tensor 1 .* were never written"),
     "not in HBM": (lambda x, t, bad: t if bad else stored(t),
