@@ -14,6 +14,7 @@ from kernels import tpu
 from kernels.machines.tpu import CHIPS, chips, hlo, lower
 from kernels.machines.tpu.export import abstract_device, export
 
+DATA = Path(__file__).with_name("data")
 A = jax.ShapeDtypeStruct((1024, 512), jnp.int8)
 B = jax.ShapeDtypeStruct((512, 2048), jnp.bfloat16)
 SUMS = (P("x", "y"), P("y", None))
@@ -23,18 +24,9 @@ def f(a, b):
     return -((a @ b) * 0.125)
 
 
+# Two devices of a v7x are a chip; seven of a v5e are a part of a slice.
 @pytest.mark.parametrize(
-    ("chip", "mesh", "name"),
-    [
-        ("v5e", None, "v5e:2x2"),
-        ("v5e", {"x": 2, "y": 2}, "v5e:2x2"),
-        ("v6e", {"x": 16, "y": 16}, "v6e:16x16"),
-        ("v5p", {"x": 8}, "v5p:2x2x2"),
-        ("v7x", None, "tpu7x:2x2x1"),
-        ("v7x", {"x": 8}, "tpu7x:2x2x1"),  # two devices a chip
-        ("v5e", {"x": 7}, "v5e:2x4"),  # a part of a slice
-        ("v7x", {"x": 4}, "tpu7x:2x2x1"),
-    ],
+    ("chip", "mesh", "name"), json.loads((DATA / "topologies.json").read_text())
 )
 def test_the_topology_holds_the_mesh(chip, mesh, name):
     assert chips.topology(chip, mesh) == name
@@ -67,9 +59,7 @@ def test_a_cut_inner_dimension_is_an_all_reduce():
     assert compiled.mesh == (("x", side), ("y", side))
     assert compiled.memory.results == 1024 // side * 2048 * 2
 
-
-@pytest.mark.libtpu
-def test_without_specs_every_chip_has_everything():
+    # Without specs every chip has everything.
     assert export(f, A, B).mesh == ()
     compiled = tpu.compile(f, A, B, mesh={"x": 4})
     assert not hlo.parse(compiled.hlo).collectives
@@ -96,7 +86,7 @@ def test_group_sizes_in_every_spelling(groups, size):
 
 
 # instruction → what it exchanges, and how many times its 96 bytes a chip sends
-SENT = json.loads(Path(__file__).with_name("data").joinpath("sent.json").read_text())
+SENT = json.loads((DATA / "sent.json").read_text())
 
 
 @pytest.mark.parametrize("instruction", SENT)
