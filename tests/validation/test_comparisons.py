@@ -144,12 +144,10 @@ def test_what_is_kept_comes_back_and_a_newer_row_replaces_an_older_one(tmp_path)
 def test_a_planted_wrong_row_is_refused(tmp_path, column, wrong):
     file = tmp_path / "validation.csv"
     comparisons.add([ONE], file)
-    with open(file, newline="") as opened:
-        (row,) = csv.DictReader(opened)
+    names, row = csv.reader(file.read_text().splitlines())
+    row[names.index(column)] = wrong
     with open(file, "w", newline="") as opened:
-        writer = csv.DictWriter(opened, row)
-        writer.writeheader()
-        writer.writerow(row | {column: wrong})
+        csv.writer(opened).writerows([names, row])
     with pytest.raises(ValueError, match=f"the {column} of matmul .* is {wrong}"):
         comparisons.read(file)
 

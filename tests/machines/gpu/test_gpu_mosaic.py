@@ -31,16 +31,23 @@ def launched(kernel, x, **options):
     return plgpu.kernel(kernel, out_type=jax.ShapeDtypeStruct(x.shape, jnp.float32), **options)(x)
 
 
-def copied(x, *, interpret=None):
-    """x + 1, by way of shared memory."""
+def stored(x, *, commit=True, wait=True, overwrite=False):
+    """x + 1, which TMA carries from and to global memory."""
 
     def kernel(x_gmem, o_gmem, x_smem, arrived):
         plgpu.copy_gmem_to_smem(x_gmem, x_smem, arrived)
         plgpu.barrier_wait(arrived)
-        o_gmem[...] = x_smem[...] + 1
+        x_smem[...] = x_smem[...] + 1
+        if commit:
+            plgpu.commit_smem()
+        plgpu.copy_smem_to_gmem(x_smem, o_gmem)
+        if overwrite:
+            x_smem[...] = jnp.zeros_like(x_smem)
+        if wait:
+            plgpu.wait_smem_to_gmem(0)
 
     scratch = [plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier()]
-    return launched(kernel, x, scratch_types=scratch, interpret=interpret)
+    return launched(kernel, x, scratch_types=scratch)
 
 
 def handed_over(x, *, waits=True):
@@ -63,7 +70,7 @@ def handed_over(x, *, waits=True):
 
 
 def test_a_block_is_simulated():
-    for function, more in ((copied, 1), (handed_over, 3)):
+    for function, more in ((stored, 1), (handed_over, 3)):
         found = simulate(function, X)
         assert np.array_equal(found.result, X + more) and found.races == ()
 
@@ -142,25 +149,6 @@ def test_an_addition_goes_to_blackwell_too_and_to_nothing_before_hopper():
 
 
 # --- what is wrong on an H100, and the simulation misses, or did before JAX 0.12 ------------------
-
-
-def stored(x, *, commit=True, wait=True, overwrite=False):
-    """x + 1, which TMA carries from shared memory to global memory."""
-
-    def kernel(x_gmem, o_gmem, x_smem, arrived):
-        plgpu.copy_gmem_to_smem(x_gmem, x_smem, arrived)
-        plgpu.barrier_wait(arrived)
-        x_smem[...] = x_smem[...] + 1
-        if commit:
-            plgpu.commit_smem()
-        plgpu.copy_smem_to_gmem(x_smem, o_gmem)
-        if overwrite:
-            x_smem[...] = jnp.zeros_like(x_smem)
-        if wait:
-            plgpu.wait_smem_to_gmem(0)
-
-    scratch = [plgpu.SMEM(x.shape, jnp.float32), plgpu.Barrier()]
-    return launched(kernel, x, scratch_types=scratch)
 
 
 def one_output(x):
