@@ -185,19 +185,6 @@ def test_tensors_of_pytorch_come_back_as_such(name):
     assert got.dtype == x.dtype and bool((got == x).all()) and bool((y == x).all())
 
 
-def never_stored(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out[0:64, :], nl.load(x[0:64, :]))
-    return out
-
-
-def test_never_written_names_the_line():
-    line = never_stored.__code__.co_firstlineno + 1
-    says = rf"4096 of 8192 elements .* were never written \(test_neuron_rules.py:{line}\)"
-    with pytest.raises(NeuronError, match=says):
-        simulate(jit(never_stored))
-
-
 @jit
 def padded(x, use=False):
     """A tile of which 100 partitions are written, moved whole; perhaps its padding is used."""

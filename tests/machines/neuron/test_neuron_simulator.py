@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from nkikernels import fetched, stored
+from nkikernels import fetched, in_psum, made, stored
 from refused import refuses
 
 from kernels import neuron
@@ -106,16 +106,6 @@ def does(body):
 def gives(body):
     """A kernel that returns what body(x, tile of x, bad) does."""
     return lambda x, bad: body(x, fetched(x), bad)
-
-
-def made(shape, buffer=nl.sbuf):
-    return nl.ndarray(shape, dtype=nl.float32, buffer=buffer)
-
-
-def in_psum(tile):
-    copy = made(tile.shape, nl.psum)
-    nisa.tensor_copy(dst=copy, src=tile)
-    return copy
 
 
 def added(tile, other, **options):
@@ -310,6 +300,9 @@ def test_a_fault_is_refused_and_its_twin_is_not(name):
         neuron.simulate(jit(kernel), X, True)
     assert "\n" not in str(caught.value)
     assert name == "not in HBM" or re.fullmatch(r"\w+\.py:\d+", caught.value.source)
+    if name == "never stored":
+        line = never_stored.__code__.co_firstlineno + 1  # which makes the output
+        assert caught.value.source == f"test_neuron_simulator.py:{line}"
 
 
 def test_what_numpy_cannot_do_is_refused_without_limits_too():

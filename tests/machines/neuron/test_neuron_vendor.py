@@ -35,15 +35,19 @@ def kernel(x):
     nisa.dma_copy(dst=out, src=tile)
     return out
 """
-OLD_KERNEL = """
+
+OLD_SCRIPT = """
+import numpy as np
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
-@nki.jit
-def kernel(x):
+@nki.baremetal
+def doubled(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.load(x) + 1.0)
+    nl.store(out, nl.load(x) * 2.0)
     return out
+
+assert doubled(np.ones((128, 8), np.float32)).sum() == 2048
 """
 
 
@@ -129,10 +133,10 @@ def test_installed_for_a_while(folder):
         importlib.import_module("a_kernel")
     with neuron.install():
         kernel = importlib.import_module("a_kernel").kernel
-        (folder / "old_kernel.py").write_text(OLD_KERNEL)
-        old = importlib.import_module("old_kernel").kernel
+        (folder / "old_kernel.py").write_text(OLD_SCRIPT)
+        old = importlib.import_module("old_kernel").doubled
     assert np.array_equal(neuron.simulate(kernel, X), X + 1)
-    assert np.array_equal(neuron.simulate(old, X), X + 1)
+    assert np.array_equal(neuron.simulate(old, X), 2 * X)
     with pytest.raises(KeyError), neuron.install():
         raise KeyError
     assert not {"nki", "nki.language", "neuronxcc", "neuronxcc.nki"} & set(sys.modules)
@@ -151,19 +155,6 @@ def large(x):
 x = torch.arange(12.0).reshape(3, 4)
 assert torch.equal(kernel(x), x + 1) and type(kernel(x.numpy())) is np.ndarray
 print(sys.argv[1:], flush=True)
-"""
-OLD_SCRIPT = """
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-@nki.baremetal
-def doubled(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.load(x) * 2.0)
-    return out
-
-assert doubled(np.ones((128, 8), np.float32)).sum() == 2048
 """
 
 
