@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import nbformat
 import numpy as np
 import pytest
+from commands import wait
 from jax.experimental import pallas as pl
 from pallas_samples import copy
 from player_samples import blocked, bundles, causal, choices, on_neuron, sparse
@@ -545,11 +545,8 @@ def lab(tmp_path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(600):
-            if infos := [*(tmp_path / "JUPYTER_RUNTIME_DIR").glob("jpserver-*.json")]:
-                break
-            time.sleep(0.1)
-        info = json.loads(infos[0].read_text())
+        wait(infos := lambda: [*(tmp_path / "JUPYTER_RUNTIME_DIR").glob("jpserver-*.json")])
+        info = json.loads(infos()[0].read_text())
         yield f"http://127.0.0.1:{info['port']}/lab/tree/mine.ipynb?token={info['token']}"
     finally:
         server.terminate()

@@ -87,15 +87,6 @@ def command(here, *arguments):
     return SimpleNamespace(returncode=done.exit_code, stdout=done.stdout, stderr=done.stderr)
 
 
-def remembered(folder, **changes):
-    """Let a cache say something else of the one program that it knows."""
-    [path] = (folder / "answers").iterdir()
-    known = cache.ANSWERS.get(path.name)
-    explanation = known["explanation"]
-    known["explanation"] = replace(explanation, facts=replace(explanation.facts, **changes))
-    cache.ANSWERS.put(path.name, known)
-
-
 def test_arguments_are_read():
     positional, named = shapes.arguments("bf16[4,8] i32[3]=[100, 0, 156] 2.5 causal=True w=f32[]")
     assert (positional[0].shape, str(positional[0].dtype)) == ((4, 8), "bfloat16")
@@ -136,7 +127,11 @@ def test_explain_as_data_and_as_a_page(here):
     assert not re.search(r'(src|href)\s*=\s*"|@import|url\(\s*["\']?http|fetch\(', page)
     assert "kernel-player" in page and "<script" in page
     # What was explained before is known: nothing is compiled again.
-    remembered(here / "cache", seconds=1.0)
+    [path] = (here / "cache" / "answers").iterdir()
+    known = cache.ANSWERS.get(path.name)
+    facts = replace(known["explanation"].facts, seconds=1.0)
+    known["explanation"] = replace(known["explanation"], facts=facts)
+    cache.ANSWERS.put(path.name, known)
     again = command(here, "explain", "mine.py:power", "--json", "--html", "report.html")
     assert json.loads(again.stdout)["seconds"] == 1.0
 

@@ -210,25 +210,16 @@ def test_the_simulation_misses_a_product_that_nobody_waits_for():
 VECTORS = {softmax: 0, rms_norm: 1, layer_norm: 2}
 
 
-@pytest.fixture
-def two_blocks(monkeypatch):
-    """So few that each comes back to its slots, as on a GPU, and unlike in the rungs."""
+@pytest.mark.parametrize("function", VECTORS)
+def test_a_block_takes_many_rows(function, monkeypatch):
+    """Of two blocks each comes back to its slots, as on a GPU, and unlike in the rungs."""
     monkeypatch.setattr(row_kernel, "BLOCKS", 2)
     monkeypatch.setattr(row_kernel, "multiprocessors", lambda: 1)
     jax.clear_caches()
-    yield
-    jax.clear_caches()
-
-
-def simulated(function):
     x = np.random.default_rng(0).normal(3, 1, (11, 300)).astype(np.float32)
     arguments = (x, *x[: VECTORS[function]])
-    return simulate(functools.partial(function, implementation="mosaic_gpu"), *arguments), arguments
-
-
-@pytest.mark.parametrize("function", VECTORS)
-def test_a_block_takes_many_rows(two_blocks, function):
-    run, arguments = simulated(function)
+    run = simulate(functools.partial(function, implementation="mosaic_gpu"), *arguments)
+    jax.clear_caches()
     assert run.races == ()
     assert_right(function.__name__, run.result, *arguments)
 
