@@ -11,14 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
 from commands import processor, python, run
 
-import kernels
 from kernels.machines.optional import available
 from kernels.yours import cache, declared, guarding, shapes, tpu_words, tuning
 from kernels.yours.explanation import MOST, Explanation, Refusal
@@ -174,27 +171,20 @@ def test_a_large_matmul_is_explained_soon(here):
     assert 0.5 < seconds[0] < 11 and seconds[1] < 1
 
 
-BY_DATA = """
+BY_DATA = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
-
+from pallas_samples import chosen_rows
 
 def power(n_ref, x_ref, o_ref):
     step = lambda i, x: jnp.exp(x) - x
     o_ref[...] = jax.lax.fori_loop(0, n_ref[0], step, x_ref[...])
 
 
-def repeated(n, x, rows=8):
-    spec = pl.BlockSpec((rows, 128), lambda i, n: (i, 0))
-    return pl.pallas_call(
-        power,
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(16 // rows,), in_specs=[spec], out_specs=spec
-        ),
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-    )(n, x)
+def repeated(n, x, rows=64):
+    return chosen_rows(power, lambda i, n: (i, 0), rows)(n, x)
 """
 
 
@@ -208,21 +198,21 @@ def test_trips_that_data_decides_are_named_and_given(here):
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    unknown = explained("i32[1] f32[16,128]")
+    unknown = explained("i32[1] f32[64,128]")
     assert unknown["by_data"] == ["the loop at mine.py:10 of power"]
     assert unknown["depends"] == ["n"] and unknown["most"] is None and unknown["seconds"] is None
     words = "it depends on data: pass n"
-    asked = ("explain", "mine.py:repeated", "--args", "i32[1] f32[16,128]")
+    asked = ("explain", "mine.py:repeated", "--args", "i32[1] f32[64,128]")
     shown = command(here, *asked).stdout
     assert re.search(f"estimated at least [\\d.]+ .s; {words}", " ".join(shown.split()))
     for given, least in (("i32[1]=[300]", False), ("i32[1]", True)):
-        tuning = ("tune", "mine.py:repeated", "--over", "rows=16", "--args", f"{given} f32[16,128]")
+        tuning = ("tune", "mine.py:repeated", "--over", "rows=64", "--args", f"{given} f32[64,128]")
         ranked = " ".join(command(here, *tuning).stdout.split())
         assert ("at least" in ranked) == (words in ranked) == least and "binds" in ranked
-    given = explained("i32[1] f32[16,128]", "--trips", "power=300")
+    given = explained("i32[1] f32[64,128]", "--trips", "power=300")
     assert not given["depends"] and given["trips"] == {"power": 300}
-    assert given["seconds"] == explained("i32[1]=[300] f32[16,128]")["seconds"]
-    assert given["seconds"] > explained("i32[1] f32[16,128]", "--trips", "3")["seconds"]
+    assert given["seconds"] == explained("i32[1]=[300] f32[64,128]")["seconds"]
+    assert given["seconds"] > explained("i32[1] f32[64,128]", "--trips", "3")["seconds"]
     wrong = command(here, *asked, "--trips", "other=3")
     assert wrong.returncode == 2
     assert "accepted: the loop at mine.py:10 of power" in " ".join(wrong.stderr.split())
@@ -268,17 +258,6 @@ def test_a_wrong_line_says_what_is_accepted(here, line):
     done = command(here, *shlex.split(words))
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
-
-
-@needs_libtpu
-def test_explain_from_python():
-    shape = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
-    found = kernels.explain(jax.jit(jnp.dot), shape, shape, chip="v6e")
-    assert found.facts.flops == 2 * 256**3 and found.facts.chip == "v6e"
-    assert "estimated" in str(found) and "<table" in found._repr_html_()
-    assert found.html().startswith("<!doctype html>")
-    with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e"):
-        kernels.explain(jnp.dot, shape, shape, chip="v9")
 
 
 def test_tune_leaves_out_what_is_the_same_for_all():
