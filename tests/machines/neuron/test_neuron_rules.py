@@ -315,16 +315,6 @@ def test_a_tile_is_there_and_says_so():
         simulate(kernel)
 
 
-def test_the_tensor_itself():
-    @jit
-    def kernel(x, part):
-        return stored(nl.load((x[:, 0:32] if part else x).base_tensor))
-
-    assert np.array_equal(neuron.simulate(kernel, X, False), X)
-    with pytest.raises(NeuronError, match="not simulated: base_tensor of x"):
-        neuron.simulate(kernel, X, True)
-
-
 test_python_s_own_words_do_not_reach_the_reader = refuses(
     lambda body: simulate(elementwise(body)),
     (lambda b, a: -a, "the operator - on tile 1 .*: a tile has no operators"),

@@ -278,6 +278,9 @@ RETURNS = {
     "reshaped partitions": (lambda x, t, bad: stored(t.reshape((64, 128) if bad else (128, 64))),
         "the partitions cannot change"),
     "sums that meet": (added_by_rows, r"dma_compute: dst .* has a place twice"),
+    "the tensor itself": (
+        lambda x, t, bad: stored(nl.load((x[:, 0:32] if bad else x).base_tensor)),
+        "not simulated: base_tensor of x"),
     "never stored": (never_stored,
         "128 of 8192 elements of the output tensor 1 .* were never written"),
     "not in HBM": (lambda x, t, bad: t if bad else stored(t),

@@ -1,8 +1,11 @@
 """What the tests of kernels.tpu share."""
 
 import os
+import tempfile
 
 import pytest
+
+from kernels.machines.tpu import pool
 
 if os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ.setdefault("KERNELS_TPU_CHILDREN", "1")  # the test workers are side by side already
@@ -12,10 +15,6 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
 def scratch(tmp_path, monkeypatch):
     """A folder of our own for temporary files; when the test ends, it may hold those of compilers
     that wait for the next one, and nothing else."""
-    import tempfile
-
-    from kernels.machines.tpu import pool
-
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

@@ -31,7 +31,7 @@ class TestEstimates:
         ring = cut("all_gather", "x", (P("x"), P("x")), implementation=implementation)
         return tpu.estimate(ring[0], x, chip=chip, mesh={"x": devices}, **ring[1])
 
-    @pytest.mark.parametrize("devices", [4, 8, 16])
+    @pytest.mark.parametrize("devices", [4, 16])
     def test_both_directions_of_a_link_halve_the_time(self, devices):
         one, both = (self.estimate(name, "v5e", devices) for name in ("ring", "pallas"))
         one, both = kernel_of(one), kernel_of(both)
