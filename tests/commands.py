@@ -2,11 +2,13 @@
 
 import contextlib
 import os
+import resource
 import subprocess
 import sys
 import time
 
 import door
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -33,6 +35,16 @@ def quick_children():
 def process(*words, **options):
     """A process that has ended, with what it printed as text."""
     return subprocess.run(words, capture_output=True, text=True, **options)
+
+
+def processor():
+    """Processor seconds of this process and of its children, those that ended included."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    found = time.process_time() + ended.ru_utime + ended.ru_stime
+    for each in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += sum(each.cpu_times()[:2])
+    return found
 
 
 def wait(condition, seconds=90.0):

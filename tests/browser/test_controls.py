@@ -1,5 +1,8 @@
 """What a reader does with a page, by keyboard alone; and what a page looks like on paper."""
 
+import json
+from pathlib import Path
+
 import chapters
 import pytest
 
@@ -17,18 +20,8 @@ def tab_to(page, selector, limit=400):
     raise AssertionError(f"Tab never reaches {selector}")
 
 
-WANTED = {
-    "VMEM": ("grids_and_memory",),
-    "race": ("grids_and_memory", "trust_a_kernel"),
-    "double buffering": ("pipelines",),
-    "index_map": ("glossary",),
-    "estimate": ("tpu_without_a_tpu",),
-    "occupancy": ("gpu",),
-    "scratch_shapes": ("grids_and_memory", "blockspec_matmul"),
-    "pallas_call": ("hello_pallas", "grids_and_memory"),
-    "softmax": ("softmax_nki",),
-    "bank conflict": ("gpu_without_a_gpu",),
-}
+# What a reader looks for → the pages that the search has to lead with.
+WANTED = json.loads(Path(__file__).with_name("searches.json").read_text())
 
 
 @pytest.mark.parametrize("query", WANTED)

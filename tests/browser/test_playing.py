@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -15,6 +14,7 @@ import jax.numpy as jnp
 import nbformat
 import numpy as np
 import pytest
+from commands import wait
 from jax.experimental import pallas as pl
 from pallas_samples import copy
 from player_samples import blocked, bundles, causal, choices, on_neuron, sparse
@@ -27,6 +27,12 @@ from kernels.matmul.nki import matmul_kernel
 M, K, N = 384, 1024, 640
 SIZES = {"m": M, "k": K, "n": N}
 CALL = blocked(128, 256, 128, **SIZES)
+
+
+def focused(page):
+    """A page whose player has the keys."""
+    page.locator(".kernel-stage").focus()
+    return page
 
 
 def said(page):
@@ -55,8 +61,7 @@ def so_far(call, operand):
 
 
 def test_each_step_is_what_the_index_maps_say(played):
-    page = played(pictures.play(CALL))
-    page.locator(".kernel-stage").focus()
+    page = focused(played(pictures.play(CALL)))
     want = [so_far(CALL, operand) for operand in CALL.operands]
     for step, ids in enumerate(CALL.programs):
         assert [now for now, _ in totals(page)] == [counts[step] for counts in want]
@@ -74,9 +79,7 @@ def test_each_step_is_what_the_index_maps_say(played):
 
 
 def test_keys_buttons_and_slider_go_the_same_ways(played):
-    page = played(pictures.play(CALL))
-    last = len(CALL.programs)
-    page.locator(".kernel-stage").focus()
+    page, last = focused(played(pictures.play(CALL))), len(CALL.programs)
     keys = "ArrowRight", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home", "ArrowLeft"
     for key, place in zip(keys, (2, 3, 2, last, last, 1, 1)):
         page.keyboard.press(key)
@@ -93,8 +96,7 @@ def test_keys_buttons_and_slider_go_the_same_ways(played):
 
 
 def test_space_plays_and_stops(played):
-    page = played(pictures.play(CALL))
-    page.locator(".kernel-stage").focus()
+    page = focused(played(pictures.play(CALL)))
     page.keyboard.press(" ")
     page.get_by_role("button", name="Pause").wait_for()
     words = "document.querySelector('.kernel-words').textContent"
@@ -106,7 +108,7 @@ def test_space_plays_and_stops(played):
     assert said(page) == before
 
 
-def test_changed_blocks_move_what_python_counts(played):
+def test_changed_blocks_move_what_python_counts_and_a_changed_grid_changes_them(played):
     page = played(pictures.play(CALL))
     for block in ((128, 256, 640), (64, 512, 640), (384, 128, 256), (256, 384, 512)):
         for name, size in zip("isj", block):
@@ -117,16 +119,9 @@ def test_changed_blocks_move_what_python_counts(played):
         assert [all for _, all in totals(page)] == [operand.traffic for operand in want.operands]
         page.get_by_role("button", name="Back to the kernel's own blocks").click()
         assert [all for _, all in totals(page)] == [operand.traffic for operand in CALL.operands]
-
-
-def test_a_changed_grid_changes_the_blocks(played):
-    page = played(pictures.play(CALL))
-    change(page, "blocks along i", 2)
-    assert page.get_by_label("block of i").input_value() == "192"
-    change(page, "blocks along s", 7)
-    assert page.get_by_label("block of s").input_value() == str(-(-K // 7))
-    change(page, "blocks along j", 9)
-    assert page.get_by_label("block of j").input_value() == "72"
+    for name, count, size in (("i", 2, 192), ("s", 7, -(-K // 7)), ("j", 9, 72)):
+        change(page, f"blocks along {name}", count)
+        assert page.get_by_label(f"block of {name}").input_value() == str(size)
     assert page.get_by_label("blocks along j").input_value() == "9"
     change(page, "blocks along j", 300)
     assert "No 300 blocks of one size cover 640: 214 blocks of 3 do." in remarks(page)
@@ -218,9 +213,8 @@ def test_what_a_tpu_cannot_tile_is_what_lowering_refuses(played):
 def test_blocks_that_are_not_affine_are_stepped_through_as_recorded(played):
     kinds = (causal(), "index map of k is no sum"), (sparse(), "which only the run knows")
     for call, words in kinds:
-        page = played(pictures.play(call))
+        page = focused(played(pictures.play(call)))
         assert words in remarks(page) and page.locator(".kernel-field").count() == 0
-        page.locator(".kernel-stage").focus()
         page.keyboard.press("End")
         assert totals(page) == [(o.traffic, o.traffic) for o in call.operands]
 
@@ -276,8 +270,7 @@ def test_less_motion_where_the_reader_wants_less(played):
 
 def test_an_instruction_says_what_it_is_and_what_it_waited_for(played):
     found = on_neuron()
-    page = played(pictures.timeline(found))
-    page.locator(".kernel-stage").focus()
+    page = focused(played(pictures.timeline(found)))
     own = sorted((s for s in found.timeline if s.engine == found.bound), key=lambda s: s.start)
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Home")
@@ -310,10 +303,9 @@ def span(page):
 
 def test_zoom_and_pan(played):
     found = on_neuron()
-    page = played(pictures.timeline(found))
+    page = focused(played(pictures.timeline(found)))
     whole = span(page)
     assert whole == [0, round(found.seconds * 1e6, 1)]
-    page.locator(".kernel-stage").focus()
     page.keyboard.press("+")
     page.keyboard.press("+")
     start, end = span(page)
@@ -349,9 +341,8 @@ def test_a_lane_counts_its_instructions(played):
 def test_short_bars_are_merged_and_come_apart(played):
     found = on_neuron()
     page = played(pictures.timeline(found, first=1000 * found.seconds), width=400)
-    bars = page.locator(".kernel-slot")
+    bars = focused(page).locator(".kernel-slot")
     assert bars.count() < len(found.timeline)
-    page.locator(".kernel-stage").focus()
     for _ in range(20):
         page.keyboard.press("-")
     merged = bars.count()
@@ -374,9 +365,8 @@ def test_the_mouse_finds_an_instruction(played):
 
 
 def test_words_beside_an_instruction_stay_inside(played):
-    page = played(pictures.timeline(on_neuron()), width=1400)
+    page = focused(played(pictures.timeline(on_neuron()), width=1400))
     stage = page.locator(".kernel-stage")
-    stage.focus()
     for width, key in itertools.product((1400, 400), ("ArrowRight", "Home", "End")):
         page.set_viewport_size({"width": width, "height": 900})
         page.keyboard.press(key)
@@ -407,7 +397,7 @@ def test_a_ring_tells_its_events_and_marks_what_is_lost(played):
     for chosen, choice in enumerate(player.data["choices"]):
         page.get_by_role("slider", name="speeds").fill(str(chosen))
         assert page.locator(".kernel-title").inner_text() == choice["label"]
-        page.locator(".kernel-stage").focus()
+        focused(page)
         texts, lost = {}, 0
         for words, changes in choice["events"]:
             texts.update(changes)
@@ -431,8 +421,7 @@ def micro(cycles):
 
 def test_each_step_says_what_the_pipeline_does(played):
     found = tpu.pipeline(CHOICES["256×256×256"].ops[0])
-    page = played(pictures.pipeline(CHOICES, start="256×256×256"))
-    page.locator(".kernel-stage").focus()
+    page = focused(played(pictures.pipeline(CHOICES, start="256×256×256")))
     for number, step in enumerate(found.steps[:12]):
         told = said(page)
         assert told.startswith(f"Step {number}: ")
@@ -480,8 +469,7 @@ def test_a_bar_chooses_its_blocks_and_tells_its_parts(played):
 
 
 def test_each_bundle_says_what_it_holds(played):
-    page = played(bundles())
-    page.locator(".kernel-stage").focus()
+    page = focused(played(bundles()))
     page.keyboard.press("Home")
     assert said(page) == "Bundle 0, outside the loop: no operation."
     for _ in range(15):
@@ -499,15 +487,13 @@ def test_each_bundle_says_what_it_holds(played):
 
 
 def test_a_long_kernel_is_shown_in_ranges_until_the_reader_zooms(played):
-    page = played(bundles(made_schedule(5000, 10, 4990)))
-    page.locator(".kernel-stage").focus()
+    page = focused(played(bundles(made_schedule(5000, 10, 4990))))
     page.get_by_role("slider", name="bundle").fill("2500")
     first, last = (int(n.replace(",", "")) for n in re.findall(r"[\d,]*\d", said(page))[:2])
     assert said(page).startswith("Bundles ") and first <= 2500 <= last < first + 100
     assert "MXU 100%, VPU 50%" in said(page)
     page.get_by_role("button", name="Zoom in").click()
-    assert said(page).startswith("Bundles ")
-    page.locator(".kernel-stage").focus()
+    assert said(focused(page)).startswith("Bundles ")
     for _ in range(6):
         page.keyboard.press("+")
     assert said(page).startswith("Bundle 2,500, in the loop: MXU 4 of 4")
@@ -559,11 +545,8 @@ def lab(tmp_path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        for _ in range(600):
-            if infos := [*(tmp_path / "JUPYTER_RUNTIME_DIR").glob("jpserver-*.json")]:
-                break
-            time.sleep(0.1)
-        info = json.loads(infos[0].read_text())
+        wait(infos := lambda: [*(tmp_path / "JUPYTER_RUNTIME_DIR").glob("jpserver-*.json")])
+        info = json.loads(infos()[0].read_text())
         yield f"http://127.0.0.1:{info['port']}/lab/tree/mine.ipynb?token={info['token']}"
     finally:
         server.terminate()

@@ -98,31 +98,14 @@ def kept(name):
 """
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "assert kept('pallas') < 2 / 3 * kept('xla')",
-        "assert all(row.source for row in read('published.csv'))",
-        "assert {row.half for row in ROWS} == {'fit', 'test'}",
-        "import kernels.figures as f\n    assert f.read('published.csv')",
-        "import kernels.figures\n    assert kernels.figures.read('published.csv')",
-        "assert [*csv.DictReader(open(ROOT / 'results' / 'published.csv'))]",
-        "assert 'h100' in Path('results/published.csv').read_text()",
-    ],
-)
+ALONE, COMPUTES = Path(__file__).with_name("tests_of_results.txt").read_text().split("\n\n")
+
+
+@pytest.mark.parametrize("body", ALONE.splitlines())
 def test_a_test_of_a_file_alone_is_found(body):
     assert [*only_read(f"{HEAD}\ndef test_it():\n    {body}")] == ["test_it"]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "assert report.floor(read('estimated.csv')[0]).value > 0",
-        "assert comparisons.spread(ROWS).median < 0.1",
-        "assert CliRunner().invoke(app, ['bench']) and read('measured.csv')",
-        "assert {row.half for row in ROWS} == {*comparisons.HALVES}",
-        "assert 1 + 1 == 2",
-    ],
-)
+@pytest.mark.parametrize("body", COMPUTES.splitlines())
 def test_a_test_that_computes_is_not(body):
     assert not [*only_read(f"{HEAD}\ndef test_it():\n    {body}")]

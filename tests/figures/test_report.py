@@ -1,6 +1,8 @@
 """Figures side by side: each kind in its column, ratios within a kind, limits from the chip."""
 
 import dataclasses
+import json
+from pathlib import Path
 
 import jax
 import pytest
@@ -13,6 +15,7 @@ from kernels.machines.pallas.work import matmul_flops
 from kernels.proof.catalog import OPERATORS
 from kernels.proof.workload import Workload
 
+PROBLEMS = json.loads(Path(__file__).with_name("problems.json").read_text())  # other than ONE
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
 ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(
     workload=CUBE.name,
@@ -59,19 +62,7 @@ def test_a_ratio_is_to_the_best_other_of_the_same_kind():
     assert found["v0"].ratio("estimated") is None
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"chip": "v6e"},
-        {"sizes": {"m": 8192, "k": 8192, "n": 8191}},
-        {"dtype": "int8"},
-        {"options": {"activation": "relu"}},
-        {"pass_": "gradient"},
-        {"unit": "GB"},
-        {"quantity": "own estimate"},
-        {"part": {"where": "attention", "what": "kernel"}},
-    ],
-)
+@pytest.mark.parametrize("other", PROBLEMS["not compared"])
 def test_other_chips_problems_and_units_are_not_compared(other):
     groups = report.groups([ONE, of(3.0, implementation="xla", **other)])
     assert len(groups) == 2
@@ -106,18 +97,7 @@ def test_the_limit_is_the_chip_s_peak_or_its_memory():
     assert both.value == pytest.approx(3 * flops / 197e12 * 1e3) and moved / 819e9 < both.value
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"chip": "RTX 3090"},
-        {"sizes": {"m": 8192, "k": 8192}},
-        {"sizes": {"depth": 12, "batch": 128}},
-        {"operator": "nms", "sizes": {"n": 256}, "options": {"iou_threshold": 0.5}},
-        {"operator": "cholesky"},
-        {"pass_": "step"},
-        {"pass_": "backward"},
-    ],
-)
+@pytest.mark.parametrize("change", PROBLEMS["without a limit"])
 def test_where_no_limit_is_known_none_is_given(change):
     assert report.floor(of(0.0, **change)) is None
 
@@ -290,24 +270,18 @@ def test_in_a_terminal():
     assert as_text([Table((), [("a", "b")])]) == "a  b"
     folded = as_text([Table(("name",), [("long " * 10,)])], width=20)
     assert folded.count("long") == 10 and max(map(len, folded.splitlines())) <= 20
+    assert as_text([Paragraph("word " * 50)], width=40).count("\n") == 0  # is not folded
 
 
-def test_on_a_page():
+def test_on_a_page_and_in_markdown():
     page = TABLE._repr_html_()
     assert "<td>a|b &lt;c&gt;</td>" in page and "<th>time</th>" in page and "A title" in page
     assert "<thead>" not in Table((), [("a",)])._repr_html_()
     said = Paragraph("is <wrong>\nhere", lead="it ", style="red")._repr_html_()
     assert said == "<p class=wrong><b>it </b>is &lt;wrong&gt;<br>here</p>"
-
-
-def test_in_markdown():
     assert TABLE.markdown().splitlines() == [
         "| kernel | time |",
         "| --- | ---: |",
         r"| a\|b <c> | 1 ms |",
         "| [red]d[/] | **FAILED** |",
     ]
-
-
-def test_a_paragraph_is_not_folded():
-    assert as_text([Paragraph("word " * 50)], width=40).count("\n") == 0

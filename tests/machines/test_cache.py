@@ -20,9 +20,7 @@ def test_a_cache_is_where_the_platform_keeps_it_or_where_the_variable_says(monke
     assert cache.folder("mine").parts[-2:] == (cache.NAME, "mine")
     monkeypatch.setenv(cache.FOLDER, str(tmp_path / "other"))
     assert cache.folder("mine") == tmp_path / "other" / "mine" and cache.folder("mine").is_dir()
-
-
-def test_a_home_that_cannot_be_written_still_has_a_cache(monkeypatch, tmp_path):
+    # Where a home cannot be written, there still is one.
     blocked = tmp_path / "file"
     blocked.write_text("")
     monkeypatch.setenv(cache.FOLDER, str(blocked))

@@ -72,6 +72,7 @@ def lives(process):
 def test_it_answers_one_question_after_another(one):
     assert [one.ask(("", n), 30) for n in range(3)] == [(one.process.pid, n) for n in range(3)]
     assert one.ask(("", b"x" * 3_000_000), 30)[1] == b"x" * 3_000_000  # more than a pipe holds
+    assert one.ask(("read", None), 30) == ""  # it has no input but its questions
 
 
 def test_what_it_prints_is_kept_apart_from_what_it_answers(one):
@@ -79,10 +80,6 @@ def test_what_it_prints_is_kept_apart_from_what_it_answers(one):
     assert one.ask(("say", "second"), 30) == (one.process.pid, "second")
     assert one.stderr().split("\n")[:2] in (["second", "second in C"], ["second in C", ""])
     assert "first" not in one.stderr()
-
-
-def test_it_has_no_input_but_its_questions(one):
-    assert one.ask(("read", None), 30) == ""
 
 
 @pytest.mark.parametrize(
@@ -179,34 +176,30 @@ def test_its_environment_is_what_it_is_given_without_secrets(tmp_path):
     assert sorted(shown.splitlines()) == sorted("=".join(pair) for pair in known.items())
 
 
+def ready(script):
+    """A child that has answered."""
+    made = Child(script)
+    made.ask(("", 0), 30)
+    return made
+
+
 class TestSpares:
-    @pytest.fixture
-    def ready(self, script):
-        """Start a child that has answered."""
-
-        def ready():
-            made = Child(script)
-            made.ask(("", 0), 30)
-            return made
-
-        return ready
-
     @pytest.fixture
     def spares(self):
         made = Spares(most=2, seconds=60)
         yield made
         made.close()
 
-    def test_a_spare_goes_to_whoever_asks_for_its_kind(self, spares, ready):
-        first = ready()
+    def test_a_spare_goes_to_whoever_asks_for_its_kind(self, spares, script):
+        first = ready(script)
         spares.keep("a", first)
         assert spares.take("b") is None
         assert spares.take("a") is first and spares.take("a") is None
         assert first.ask(("", 1), 30) == (first.process.pid, 1)
         first.close()
 
-    def test_no_more_are_kept_than_that(self, spares, ready):
-        three = [ready() for _ in range(3)]
+    def test_no_more_are_kept_than_that(self, spares, script):
+        three = [ready(script) for _ in range(3)]
         for each in three:
             spares.keep("a", each)
         assert [lives(each.process.pid) for each in three] == [False, True, True]
@@ -214,8 +207,8 @@ class TestSpares:
         assert not any(lives(each.process.pid) for each in three)
 
     @pytest.mark.parametrize("seconds", [60, 0.2])
-    def test_nobody_waits_forever_and_one_that_died_is_not_given_away(self, ready, seconds):
-        spares, one = Spares(seconds=seconds), ready()
+    def test_nobody_waits_forever_and_one_that_died_is_not_given_away(self, script, seconds):
+        spares, one = Spares(seconds=seconds), ready(script)
         spares.keep("a", one)
         if seconds == 60:
             os.kill(one.process.pid, signal.SIGKILL)
@@ -253,10 +246,6 @@ class TestRun:
         with late if seconds == 1 else contextlib.nullcontext():
             child.run(["sh", "-c", command.format(number)], seconds=seconds)
         wait(lambda: not lives(int(number.read_text())))
-
-    def test_one_that_is_not_there(self):
-        with pytest.raises(FileNotFoundError):
-            child.run(["nosuchprogram"], seconds=1)
 
 
 PARENT = """

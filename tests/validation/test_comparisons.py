@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 from types import SimpleNamespace
 
 import numpy as np
@@ -70,12 +71,8 @@ def pairs(error, xla=0.0, half="test", first=0, count=10):
 
 
 @pytest.fixture
-def ratio(tmp_path):
-    def made_of(known):
-        store.write(tmp_path / "ratios.csv", known)
-        return bands.ratio_band("v5e", tmp_path / "ratios.csv")
-
-    return made_of
+def ratio(band):
+    return functools.partial(band, regime=bands.RATIO)
 
 
 def test_the_band_of_ratios_is_made_of_pairs_of_the_test_half(ratio):
@@ -144,12 +141,10 @@ def test_what_is_kept_comes_back_and_a_newer_row_replaces_an_older_one(tmp_path)
 def test_a_planted_wrong_row_is_refused(tmp_path, column, wrong):
     file = tmp_path / "validation.csv"
     comparisons.add([ONE], file)
-    with open(file, newline="") as opened:
-        (row,) = csv.DictReader(opened)
+    names, row = csv.reader(file.read_text().splitlines())
+    row[names.index(column)] = wrong
     with open(file, "w", newline="") as opened:
-        writer = csv.DictWriter(opened, row)
-        writer.writeheader()
-        writer.writerow(row | {column: wrong})
+        csv.writer(opened).writerows([names, row])
     with pytest.raises(ValueError, match=f"the {column} of matmul .* is {wrong}"):
         comparisons.read(file)
 
@@ -292,3 +287,39 @@ def test_a_time_whose_profile_was_late_is_not_kept(monkeypatch):
     timely = {e.workload.name: timely for e, timely in nms_rounds.record(["pallas"], ["v5e"])}
     assert timely == {w.name: w.name != "n1024" for w in WORKLOADS.figures}
     assert [record.workload for record in kept] == [name for name in timely if timely[name]]
+
+
+@pytest.fixture
+def scatter(closed):
+    """What draws, where matplotlib is there to draw."""
+    pytest.importorskip("matplotlib").use("agg")
+    from validation import scatter
+
+    return scatter
+
+
+def test_predicted_over_measured(scatter):
+    """Each row once, the halves told apart."""
+    rows = [of(0.1, m) for m in range(1, 30)]
+    axes = scatter.predicted(rows)
+    test = sum(row.half == "test" for row in rows)
+    assert axes.get_title() == f"{test} test rows, half of them within 10%"
+    assert "measured" in axes.get_xlabel() and "estimated (ms)" in axes.get_ylabel()
+    line = axes.get_lines()[0]
+    assert (line.get_xdata() == line.get_ydata()).all()
+    drawn = [point for each in axes.collections for point in each.get_offsets().tolist()]
+    assert len(drawn) == len(rows) and all(y == pytest.approx(1.1 * x) for x, y in drawn)
+    with pytest.raises(ValueError, match="without an estimate"):
+        scatter.predicted([of(0.0, estimated_ms=None, reason="refused")])
+
+
+def test_a_panel_for_each_chip_and_regime(scatter):
+    rows = [of(0.1), of(0.1, chip="v6e"), of(0.1, 9, regime="Pallas, HBM")]
+    figures = scatter.predictions(rows)
+    titles = [axes.get_title().partition("\n")[0] for each in figures for axes in each.axes]
+    assert titles == ["v5e: Pallas, HBM", "v5e: XLA, compute", "v6e: XLA, compute"]
+    for axes in (axes for each in figures for axes in each.axes):
+        ticks = axes.get_xticklabels(minor=True) + axes.get_yticklabels(minor=True)
+        assert not any(tick.get_text() for tick in ticks)  # of one decade they would overlap
+    with pytest.raises(ValueError, match="without an estimate"):
+        scatter.predictions([])

@@ -13,7 +13,7 @@ from jax.experimental.pallas.ops.tpu import example_kernel, flash_attention, mat
 from jax.experimental.pallas.ops.tpu.megablox import ops as megablox_ops
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention_kernel
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel as ragged
-from jax.experimental.pallas.ops.tpu.random import philox, threefry
+from jax.experimental.pallas.ops.tpu.random import threefry
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_kernel,
     splash_attention_mask,
@@ -161,27 +161,6 @@ def threefry_reference(key):
     return jax.random.bits(key, (256, 512), np.uint32)
 
 
-def philox_reference(key):
-    """Ten rounds of Philox 4x32, of Salmon and others (2011), on a counter."""
-    low, high = np.uint64(0xFFFFFFFF), np.uint64(32)
-    high_key, low_key = (np.uint64(each) for each in np.asarray(key))
-    count = np.arange(256 * 256, dtype=np.uint64).reshape(256, 256)
-    zero = np.zeros_like(count)
-    words = [zero, count, zero, zero]
-    for _ in range(10):
-        first = np.uint64(philox.MUL_A) * words[2]
-        second = np.uint64(philox.MUL_B) * words[0]
-        words = [
-            (first >> high) ^ words[1] ^ high_key,
-            first & low,
-            (second >> high) ^ words[3] ^ low_key,
-            second & low,
-        ]
-        high_key = (high_key + np.uint64(philox.K_HI_32)) & low
-        low_key = (low_key + np.uint64(philox.K_LO_32)) & low
-    return (words[0] ^ words[1]).astype(np.uint32)
-
-
 causal, bf16 = functools.partial(attention, causal=True), {"dtype": jnp.bfloat16}
 segment = lambda segments: flash_attention.SegmentIds(q=segments, kv=segments)
 # Name → a plain reference, its arguments, the kernel, and names of arguments with gradients.
@@ -228,8 +207,6 @@ KERNELS = {
         lambda lhs, rhs, group_sizes: megablox_ops.gmm(lhs, rhs, group_sizes), "lhs", "rhs"),
     "threefry_bits": (threefry_reference, keys,
         lambda key: threefry.plthreefry_random_bits(key, 32, (256, 512))),
-    "philox_bits": (philox_reference, keys,
-        lambda key: philox.philox_random_bits(key, 32, (256, 256))),
 }  # fmt: skip
 for name, (reference, arguments, function, *differentiable) in KERNELS.items():
     function.__name__ = name

@@ -1,6 +1,5 @@
 """Faults planted in kernels that are shipped with JAX: each is to be found at the rung named."""
 
-import dataclasses
 import functools
 import inspect
 import sys
@@ -10,10 +9,6 @@ import jax.numpy as jnp
 import jax_kernels as right
 from jax.experimental.pallas.ops.tpu import flash_attention, matmul
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention_kernel
-from jax.experimental.pallas.ops.tpu.splash_attention import (
-    splash_attention_kernel,
-    splash_attention_mask,
-)
 
 import kernels
 
@@ -56,20 +51,8 @@ RUN = """should_run = {}
 LESS = RUN.format(True), RUN.format("(q_seq_index != 1) | (kv_seq_index != 0)")
 SUMS = "pltpu.VMEM((block_k_major, head_dim), jnp.{})"
 causal = functools.partial(right.attention, causal=True)
-CAUSAL = functools.partial(right.sparse, right.CAUSAL)
-narrow_splash = changed(
-    splash_attention_kernel,
-    ("lax.dot(p.astype(do.dtype), do", "lax.dot(p.astype(jnp.bfloat16), do"),
-)
 unmasked = changed(right.megablox, ("mask[...], to_store,", "mask[...] | True, to_store,"))
 unawaited = changed(paged_attention_kernel, (".wait()", ""))
-
-
-def splash(q, k, v):
-    masks = splash_attention_mask.MultiHeadMask([right.CAUSAL] * q.shape[0])
-    make = narrow_splash.make_splash_mha_single_device
-    sizes = narrow_splash.BlockSizes(**dataclasses.asdict(right.BLOCKS))
-    return make(masks, block_sizes=sizes)(q, k, v)
 
 
 def paged(q, k_pages, v_pages, lengths, page_indices):
@@ -109,7 +92,6 @@ FAULTS = {
         attended(("ds = ds * sm_scale", "ds = ds * sm_scale * 1.01")), "q"),
     "flash_with_a_block_less_in_its_gradient": ("interpret", right.attention, right.heads,
         attended(LESS), "k", "v"),
-    "splash_rounding_its_probabilities": ("interpret", CAUSAL, right.scaled, splash, "v"),
     "gmm_over_the_edge_of_a_group": ("interpret", right.grouped, right.groups,
         lambda lhs, rhs, group_sizes: unmasked.gmm(lhs, rhs, group_sizes)),
     "paged_that_does_not_wait": ("simulate", right.paged_reference, right.pages, paged),

@@ -4,20 +4,18 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
-from commands import process, python, run
+from commands import processor, python, run
 
-import kernels
 from kernels.machines.optional import available
 from kernels.yours import cache, declared, guarding, shapes, tpu_words, tuning
 from kernels.yours.explanation import MOST, Explanation, Refusal
@@ -86,15 +84,6 @@ def command(here, *arguments):
     return SimpleNamespace(returncode=done.exit_code, stdout=done.stdout, stderr=done.stderr)
 
 
-def remembered(folder, **changes):
-    """Let a cache say something else of the one program that it knows."""
-    [path] = (folder / "answers").iterdir()
-    known = cache.ANSWERS.get(path.name)
-    explanation = known["explanation"]
-    known["explanation"] = replace(explanation, facts=replace(explanation.facts, **changes))
-    cache.ANSWERS.put(path.name, known)
-
-
 def test_arguments_are_read():
     positional, named = shapes.arguments("bf16[4,8] i32[3]=[100, 0, 156] 2.5 causal=True w=f32[]")
     assert (positional[0].shape, str(positional[0].dtype)) == ((4, 8), "bfloat16")
@@ -135,7 +124,11 @@ def test_explain_as_data_and_as_a_page(here):
     assert not re.search(r'(src|href)\s*=\s*"|@import|url\(\s*["\']?http|fetch\(', page)
     assert "kernel-player" in page and "<script" in page
     # What was explained before is known: nothing is compiled again.
-    remembered(here / "cache", seconds=1.0)
+    [path] = (here / "cache" / "answers").iterdir()
+    known = cache.ANSWERS.get(path.name)
+    facts = replace(known["explanation"].facts, seconds=1.0)
+    known["explanation"] = replace(known["explanation"], facts=facts)
+    cache.ANSWERS.put(path.name, known)
     again = command(here, "explain", "mine.py:power", "--json", "--html", "report.html")
     assert json.loads(again.stdout)["seconds"] == 1.0
 
@@ -161,62 +154,37 @@ from pallas_samples import products
 matmul, _ = products(4096, 512)
 """
 
-# The processor time of a command and of all that it starts. Some of these outlive their parents,
-# and are ended by its guard: as a "subreaper" (36) this process waits for them, and hears of them.
-USED = """
-import ctypes, os, resource, subprocess, sys
-
-assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
-done = subprocess.run([sys.executable, "-m", "kernels", *sys.argv[1:]], stdout=subprocess.DEVNULL)
-try:
-    while True:
-        os.wait()
-except ChildProcessError:
-    pass
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(used.ru_utime + used.ru_stime)
-sys.exit(done.returncode)
-"""
-
 
 @pytest.mark.full
 @needs_libtpu
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone hands on orphans")
 def test_a_large_matmul_is_explained_soon(here):
-    """In processor time, which a busy machine does not add to: under 15 s, and 3 the next time."""
+    """In processor time, which a busy machine does not add to: under 11 s, and 1 the next time;
+    the start of Python takes some more."""
     (here / "mine.py").write_text(MATMUL)
     shape = "bf16[4096,4096]"
     words = ["explain", "mine.py:matmul", "--args", f"{shape} {shape}", "--chip", "v6e"]
     seconds = []
     for _ in range(2):
-        command = [sys.executable, "-c", USED, *words]
-        done = process(*command, cwd=here)
-        assert done.returncode == 0, done.stderr
-        seconds.append(float(done.stdout))
-    assert 1 < seconds[0] < 15 and seconds[1] < 3
+        before = processor()
+        assert command(here, *words).returncode == 0
+        seconds.append(processor() - before)
+    assert 0.5 < seconds[0] < 11 and seconds[1] < 1
 
 
-BY_DATA = """
+BY_DATA = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import tpu as pltpu
-
+from pallas_samples import chosen_rows
 
 def power(n_ref, x_ref, o_ref):
     step = lambda i, x: jnp.exp(x) - x
     o_ref[...] = jax.lax.fori_loop(0, n_ref[0], step, x_ref[...])
 
 
-def repeated(n, x, rows=8):
-    spec = pl.BlockSpec((rows, 128), lambda i, n: (i, 0))
-    return pl.pallas_call(
-        power,
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(16 // rows,), in_specs=[spec], out_specs=spec
-        ),
-        out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-    )(n, x)
+def repeated(n, x, rows=64):
+    return chosen_rows(power, lambda i, n: (i, 0), rows)(n, x)
 """
 
 
@@ -230,21 +198,21 @@ def test_trips_that_data_decides_are_named_and_given(here):
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    unknown = explained("i32[1] f32[16,128]")
+    unknown = explained("i32[1] f32[64,128]")
     assert unknown["by_data"] == ["the loop at mine.py:10 of power"]
     assert unknown["depends"] == ["n"] and unknown["most"] is None and unknown["seconds"] is None
     words = "it depends on data: pass n"
-    asked = ("explain", "mine.py:repeated", "--args", "i32[1] f32[16,128]")
+    asked = ("explain", "mine.py:repeated", "--args", "i32[1] f32[64,128]")
     shown = command(here, *asked).stdout
     assert re.search(f"estimated at least [\\d.]+ .s; {words}", " ".join(shown.split()))
     for given, least in (("i32[1]=[300]", False), ("i32[1]", True)):
-        tuning = ("tune", "mine.py:repeated", "--over", "rows=16", "--args", f"{given} f32[16,128]")
+        tuning = ("tune", "mine.py:repeated", "--over", "rows=64", "--args", f"{given} f32[64,128]")
         ranked = " ".join(command(here, *tuning).stdout.split())
         assert ("at least" in ranked) == (words in ranked) == least and "binds" in ranked
-    given = explained("i32[1] f32[16,128]", "--trips", "power=300")
+    given = explained("i32[1] f32[64,128]", "--trips", "power=300")
     assert not given["depends"] and given["trips"] == {"power": 300}
-    assert given["seconds"] == explained("i32[1]=[300] f32[16,128]")["seconds"]
-    assert given["seconds"] > explained("i32[1] f32[16,128]", "--trips", "3")["seconds"]
+    assert given["seconds"] == explained("i32[1]=[300] f32[64,128]")["seconds"]
+    assert given["seconds"] > explained("i32[1] f32[64,128]", "--trips", "3")["seconds"]
     wrong = command(here, *asked, "--trips", "other=3")
     assert wrong.returncode == 2
     assert "accepted: the loop at mine.py:10 of power" in " ".join(wrong.stderr.split())
@@ -281,51 +249,15 @@ def test_two_kernels_and_two_commits_side_by_side(here):
     assert wrong.returncode == 2 and "accepted: FILE.py" in " ".join(wrong.stderr.split())
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("explain", cache.__file__), "accepted: FILE.py:NAME"),
-        (("explain", MARKED), f"accepted: {MARKED}:right, {MARKED}:endless"),
-        (("explain", "mine.py:nothing"), "name is 'nothing'; accepted: "),
-        (("explain", "mine.py:body"), "--args is left out; accepted: what body takes"),
-        (("explain", "mine.py:power", "-c", "v9"), "--chip is 'v9'; accepted: v5e"),
-        (("explain", "none.py:power"), "file is none.py; accepted: a Python file that there is"),
-        (("explain", "mine.py:mute", "--args", "f32[8,128]"), "mute, which returns no array"),
-        (("explain", "mine.py:power", "--html", "none/a.html"), "one in a folder that there is"),
-        (("tune", "mine.py:power", "--over", "block=0..8"), "--over is 'block=0..8'; accepted"),
-        (("tune", "mine.py:power", "--over", "block=8", "-c", "h100"), "--chip is 'h100'"),
-        (("guard", "mine.py", "--baseline", "a", "--update", "--rung", "run"), "--rung is 'run'"),
-        (("explain", "mine.py:power", "--args", "f64[8,128]"), "'f64[8,128]' is float64; accepted"),
-        (("explain", "mine.py:power", "--args", "f32[8,128] x=f32[8,128]"), "args is 1 positional"),
-        (("explain", "mine.py:power", "--args", "f32[8,128] f32[8]"), "args is 2 positional"),
-        (("tune", "mine.py:power", "-w", "tiny", "--over", "block=8"), "--workload is tiny"),
-        (("explain", "matmul/pallas", "--args", "f32[1]"), "accepted: with FILE.py:NAME"),
-        (("tune", "mine.py:power"), "--over is left out"),
-        (("tune", "mine.py:power", "--over", "rows=8"), "argument 'rows'); accepted: power(x"),
-        (("guard", "--baseline", "none.json"), "--update writes one"),
-        (("explain", "mine.py:power", "--trips", "x"), "--trips is 'x'; accepted: N, KERNEL=N"),
-        (("explain", "mine.py:huge", "--mesh", "x=2", "--args", "f32[8,8]"), "one of a function"),
-        (("explain", "mine.py:power", "--mesh", "x=2"), "in_specs is None; accepted"),
-        (("prove", "mine.py", "--mesh", "x=0"), "--mesh is 'x=0'; accepted: AXIS=SIZE"),
-        (("prove", "mine.py", "--mesh", "x=4,x=2"), "--mesh is 'x=4,x=2'; accepted: AXIS=SIZE"),
-        (("judge", "mine.py", "--mesh", "4"), "--mesh is '4'; accepted: AXIS=SIZE"),
-    ],
-)
-def test_a_wrong_line_says_what_is_accepted(here, words, says):
-    done = command(here, *words)
+LINES = Path(__file__).with_name("wrong_lines.txt").read_text(encoding="utf-8").splitlines()
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_a_wrong_line_says_what_is_accepted(here, line):
+    words, says = line.replace("{MARKED}", MARKED).replace("{CACHE}", cache.__file__).split("  →  ")
+    done = command(here, *shlex.split(words))
     assert done.returncode == 2
     assert says in " ".join(done.stderr.split()) and "Traceback" not in done.stderr
-
-
-@needs_libtpu
-def test_explain_from_python():
-    shape = jax.ShapeDtypeStruct((256, 256), jnp.bfloat16)
-    found = kernels.explain(jax.jit(jnp.dot), shape, shape, chip="v6e")
-    assert found.facts.flops == 2 * 256**3 and found.facts.chip == "v6e"
-    assert "estimated" in str(found) and "<table" in found._repr_html_()
-    assert found.html().startswith("<!doctype html>")
-    with pytest.raises(ValueError, match="chip is 'v9'; accepted: v5e"):
-        kernels.explain(jnp.dot, shape, shape, chip="v9")
 
 
 def test_tune_leaves_out_what_is_the_same_for_all():
@@ -408,23 +340,10 @@ def test_guard_takes_buckets_and_tells_an_upgrade_from_a_regression(here, guarde
     assert "its file has changed too" in guard().losses[3]
 
 
-ENTRY = '{"form": 1, "kernels": {"a": %s}}'
+NONE = Path(__file__).with_name("no_baselines.txt").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "[1, 2]",
-        '{"form": 2, "kernels": {}}',
-        '{"form": 1, "kernels": null}',
-        ENTRY % "3",
-        ENTRY % '{"file": "mine.py"}',
-        ENTRY % '{"file": "mine.py", "rungs": 3}',
-        ENTRY % '{"file": 3, "rungs": []}',
-        ENTRY % '{"file": "mine.py", "rungs": [], "seconds": "x"}',
-    ],
-)
+@pytest.mark.parametrize("text", NONE)
 def test_a_baseline_that_is_none_is_refused(here, text):
     (here / "estimates.json").write_text(text)
     done = command(here, "guard", "--baseline", "estimates.json")
@@ -434,7 +353,8 @@ def test_a_baseline_that_is_none_is_refused(here, text):
 
 def test_a_file_of_the_baseline_that_is_gone_fails(here):
     baseline = here / "estimates.json"
-    baseline.write_text(ENTRY % '{"file": "gone.py", "rungs": ["interpret"], "seconds": 1}')
+    gone = {"file": "gone.py", "rungs": ["interpret"], "seconds": 1}
+    baseline.write_text(json.dumps({"form": 1, "kernels": {"a": gone}}))
     done = command(here, "guard", "--baseline", "estimates.json")
     assert done.returncode == 1 and "gone.py is in the baseline, and is gone" in done.stdout
     assert command(here, "guard", "--baseline", "estimates.json", "--update").returncode == 0
@@ -455,16 +375,12 @@ def test_the_hooks_are_valid_and_run(here):
     config = {"repos": [{"repo": "local", "hooks": [hook]}]}
     (here / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
     (here / "other.py").write_text("x = 1\n")
+    (here / "mine.py").write_text(SOURCE.replace("jnp.exp(x", "jnp.exp2(x"))
     subprocess.run(["git", "init", "-q"], cwd=here, check=True)
     subprocess.run(["git", "add", "."], cwd=here, check=True)
     variables = os.environ | {"PRE_COMMIT_HOME": str(here / "pre-commit")}
-
-    def run():
-        return python("-m", "pre_commit", "run", "--all-files", cwd=here, env=variables)
-
-    assert (done := run()).returncode == 0, done.stdout
-    (here / "mine.py").write_text(SOURCE.replace("jnp.exp(x", "jnp.exp2(x"))
-    assert (done := run()).returncode == 1 and "element [" in done.stdout
+    done = python("-m", "pre_commit", "run", "--all-files", cwd=here, env=variables)
+    assert done.returncode == 1 and "element [" in done.stdout, done.stdout
 
 
 @pytest.mark.full

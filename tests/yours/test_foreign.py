@@ -93,4 +93,4 @@ def test_the_list_names_them_all():
     assert named[0] == [*PROVEN, *THEIRS] and len(PROVEN) >= 20
     assert named[1] == [kernel for _, kernel in FAULTS] and len(FAULTS) >= 10
     assert re.findall(r"\| (\w+) \|$", second, re.M) == [rung for rung, _ in FAULTS]
-    assert len(BACKWARD) == 7
+    assert len(BACKWARD) == 6

@@ -46,12 +46,11 @@ def judged(function, full="f32[4096,128]", **options):
 @needs_libtpu
 @pytest.mark.slow
 def test_a_right_kernel_has_its_time_and_its_memory():
-    verdict = judged(add_one, chips=("v5e", "v6e"))
-    assert verdict.passed
-    for on, chip in zip(verdict.chips, ("v5e", "v6e"), strict=True):
-        assert (on.chip, on.verdict, on.rung) == (chip, "right", "simulate")
-        assert 2 * 4096 * 128 * 4 <= on.hbm_bytes < on.hbm_limit
-        assert 0 < on.seconds[0] < 1 and on.ratio[0] < on.ratio[1] and on.ahead
+    verdict = judged(add_one, chips=("v6e",))
+    [on] = verdict.chips
+    assert verdict.passed and (on.chip, on.verdict, on.rung) == ("v6e", "right", "simulate")
+    assert 2 * 4096 * 128 * 4 <= on.hbm_bytes < on.hbm_limit
+    assert 0 < on.seconds[0] < 1 and on.ratio[0] < on.ratio[1] and on.ahead
     jsonschema.validate(json.loads(json.dumps(verdict.as_json())), SCHEMA)
 
 

@@ -55,7 +55,7 @@ def test_emitted_code_multiplies_one_by_one_in_the_order_of_the_steps():
     assert [name in text for name, text in zip(names, compiled.llvm)] == [True, True]
 
 
-def test_passes_are_those_that_changed_the_program():
+def test_passes_are_those_that_changed_the_program_and_what_they_did_is_short():
     compiled = product("library")
     names = [each.name for each in compiled.passes]
     assert "algsimp" in names and "cublas-gemm-rewriter" in names
@@ -66,17 +66,14 @@ def test_passes_are_those_that_changed_the_program():
         assert one.before != one.after == other.before
     assert "metadata={" not in compiled.passes[0].before
     assert not gpu.compile(seed, MATRIX, MATRIX, passes=False).passes
-
-
-def test_what_a_pass_did_is_short():
-    rewriter = product("library").changed_by("cublas-gemm-rewriter")
+    assert rewriter == compiled.changed_by("cublas-gemm-rewriter")
     assert "backend_config" not in rewriter.diff and "backend_config" in rewriter.after
     lines = rewriter.diff.splitlines()
     assert {line[0] for line in lines} == {"-", "+"}
     assert any(line.startswith("- ") and " dot(" in line for line in lines)
-    assert "wrapped_negate" in product("library").entry
+    assert "wrapped_negate" in compiled.entry
     with pytest.raises(ValueError, match="name is 'nothing'; accepted: call-inliner"):
-        product("library").changed_by("nothing")
+        compiled.changed_by("nothing")
 
 
 def test_live_ranges_graphs_and_buffers_are_kept():
@@ -167,14 +164,11 @@ def test_a_compiler_that_dies_ends_itself_alone(anew, monkeypatch, tmp_path):
 REVERSE = Path(__file__).with_name("data").joinpath("reverse.cu").read_text()
 
 
-def test_cuda_is_compiled_without_a_toolkit():
+def test_cuda_is_compiled_without_a_toolkit_or_refused_with_its_line():
     kernel = cuda(REVERSE, kernel="reverse", chip="rtx3090", grid=(2,), threads=64)
     assert kernel.shared_bytes == 256 and kernel.counts["BAR"] == 1 and kernel.blocks == 2
     assert kernel.occupancy.limiter == "blocks" and ".target sm_86" in kernel.ptx
     assert "one(" not in kernel.ptx
-
-
-def test_cuda_that_is_wrong_is_refused_with_its_line():
     with pytest.raises(gpu.GpuCompileError, match=r'line 5: identifier "y" is undefined'):
         cuda(REVERSE.replace("x[b", "y[b"), kernel="reverse")
     with pytest.raises(ValueError, match="kernel is ''; accepted: reverse, one"):

@@ -1,5 +1,6 @@
 """Figures of GPUs, occupancy, a bracket of a program's time; and cuBLAS's products, as measured."""
 
+import csv
 import dataclasses
 import statistics
 import sys
@@ -124,9 +125,7 @@ def test_bytes_and_operations_are_read_from_the_program():
     assert call.product == (8, 64, 32, 16) and call.flops == 2 * 8 * 64 * 32 * 16
     assert call.bytes == 2 * 8 * (64 * 32 + 32 * 16 + 64 * 16) and call.dtype == "bfloat16"
     assert twice.bytes == 2 * 2 * 8 * 64 * 16 and not twice.flops  # an operand counts once
-
-
-def test_products_inside_a_fusion_are_counted():
+    # Products inside a fusion are counted.
     text = recorded("fused")
     (both,) = operations(parse(text))
     assert both.flops == 2 * 64 * 32 * 16 and both.dtype == "bfloat16" and not both.product
@@ -192,7 +191,7 @@ def test_mosaic_kernels_are_those_that_xla_names_nowhere():
 
 
 @pytest.mark.parametrize("chip", gpu.CHIPS.values(), ids=str)
-def test_rates_are_lanes_times_clock_and_whole_operations_a_cycle(chip):
+def test_rates_are_lanes_times_clock_and_whole_operations_a_cycle_and_have_sources(chip):
     """Published rates are rounded, and are those at the boost clock; the tensor cores of an SM do a
     power of two of multiply-adds in a cycle."""
     rate = 2 * chip.sms * chip.lanes * chip.clock_hz
@@ -202,10 +201,6 @@ def test_rates_are_lanes_times_clock_and_whole_operations_a_cycle(chip):
     ratio = 4 if chip.name == "rtx3090" else 2  # its bf16 products run at half speed
     assert chip.int8_ops / chip.bf16_flops == pytest.approx(ratio, rel=0.01)
     assert chip.peak("float32") == chip.tf32_flops and chip.peak("int8") == chip.int8_ops
-
-
-@pytest.mark.parametrize("chip", gpu.CHIPS.values(), ids=str)
-def test_every_figure_has_a_source(chip):
     told = {"name", "sources"}
     for field in dataclasses.fields(chip):
         assert field.name in told or chip.source(field.name)
@@ -223,26 +218,17 @@ def test_an_unknown_chip_is_refused():
             ask()
 
 
-@pytest.mark.parametrize(
-    ("chip", "threads", "registers", "shared", "blocks", "warps", "limiter"),
-    [  # worked out by hand from NVIDIA's tables
-        ("h100", 128, 210, 98304, 2, 8, "registers"),
-        ("h100", 1024, 32, 0, 2, 64, "threads"),
-        ("h100", 1024, 64, 0, 1, 32, "registers"),
-        ("h100", 32, 16, 0, 32, 32, "blocks"),
-        ("a100", 256, 128, 65536, 2, 16, "registers"),
-        ("a100", 256, 32, 65536, 2, 16, "shared memory"),
-        ("rtx3090", 128, 218, 16384, 2, 8, "registers"),
-        ("l4", 256, 40, 0, 6, 48, "threads"),
-        # 65 registers are given as 72, which are 2,304 a warp: 28 warps, 7 for each scheduler.
-        ("h100", 32, 65, 0, 28, 28, "registers"),
-    ],
-)
-def test_occupancy_is_what_the_calculator_says(
-    chip, threads, registers, shared, blocks, warps, limiter
-):
+# Worked out by hand from NVIDIA's tables. The last: 65 registers are given as 72, which are 2,304 a
+# warp: 28 warps, 7 for each scheduler.
+with (Path(__file__).with_name("data") / "occupancy.csv").open() as file:
+    BY_HAND = [*csv.reader(file)][1:]
+
+
+@pytest.mark.parametrize("row", BY_HAND, ids=",".join)
+def test_occupancy_is_what_the_calculator_says(row):
+    chip, threads, registers, shared, blocks, warps = row[0], *map(int, row[1:6])
     made = occupancy(chip, threads=threads, registers=registers, shared_bytes=shared)
-    assert (made.blocks, made.warps, made.limiter) == (blocks, warps, limiter)
+    assert (made.blocks, made.warps, made.limiter) == (blocks, warps, row[6])
     assert made.share == warps * 32 / gpu.CHIPS[chip].threads_per_sm
 
 

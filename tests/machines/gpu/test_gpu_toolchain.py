@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import jax
@@ -57,15 +58,10 @@ def test_what_is_missing_is_named_with_the_command(nothing):
     assert toolchain.available()
 
 
-def test_the_folder_is_that_of_this_environment(monkeypatch):
+def test_the_folder_is_that_of_this_environment_and_not_on_its_path(monkeypatch):
     monkeypatch.delenv(toolchain.FOLDER, raising=False)
     assert str(toolchain.folder()) == os.path.join(sys.prefix, "gpu")
-
-
-def test_jax_does_not_find_the_plugin():
-    """Otherwise every process would print that there is no GPU."""
-    from importlib.metadata import entry_points
-
+    # JAX does not find the plugin: every process would print that there is no GPU.
     assert not entry_points(group="jax_plugins").select(name="xla_cuda12")
     assert str(toolchain.folder()) not in sys.path
 

@@ -17,6 +17,18 @@ def full(shape, value, dtype=nl.float32, buffer=nl.sbuf):
     return tile
 
 
+def made(shape, buffer=nl.sbuf, dtype=nl.float32):
+    """A new tile."""
+    return nl.ndarray(shape, dtype=dtype, buffer=buffer)
+
+
+def in_psum(tile):
+    """A copy in PSUM."""
+    copy = made(tile.shape, nl.psum, tile.dtype)
+    nisa.tensor_copy(dst=copy, src=tile)
+    return copy
+
+
 def into(shape, dtype, instruction, *arguments, **options):
     """What an instruction leaves in a tile of another shape than its source's."""
     tile = nl.ndarray(shape, dtype=dtype)

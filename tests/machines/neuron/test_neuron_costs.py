@@ -6,6 +6,7 @@ N is the number of elements in a partition, 512 here: more than the 64 cycles th
 import ml_dtypes
 import numpy as np
 import pytest
+from nkikernels import in_psum
 
 from kernels.machines.neuron import InterpretParams, beta1, modern
 from kernels.machines.neuron.beta1 import isa as bisa
@@ -33,12 +34,6 @@ def new(shape, dtype=nl.float32, buffer=nl.sbuf):
 
 def like(tile):
     return new(tile.shape, tile.dtype)
-
-
-def psum(tile):
-    copy = new(tile.shape, tile.dtype, nl.psum)
-    nisa.tensor_copy(copy, tile)
-    return copy
 
 
 def ran(body, arrays, chip="inf2", language=nl, jit=modern.jit):
@@ -100,11 +95,11 @@ COSTS = {
     "tensor_copy_predicated": (lambda a, p: nisa.tensor_copy_predicated(like(a), a, p), (X, BYTES),
         [(VECTOR, 2 * N)]),
     "tensor_copy_predicated, one in PSUM": (
-        lambda a, p: nisa.tensor_copy_predicated(like(a), psum(a), p), (X, BYTES),
+        lambda a, p: nisa.tensor_copy_predicated(like(a), in_psum(a), p), (X, BYTES),
         [(VECTOR, N), (VECTOR, N)]),
     "tensor_tensor": (lambda a, b: nisa.tensor_tensor(like(a), a, b, nl.add), (X, X),
         [(VECTOR, 2 * N)]),
-    "tensor_tensor, one in PSUM": (lambda a, b: nisa.tensor_tensor(like(a), psum(a), b, nl.add),
+    "tensor_tensor, one in PSUM": (lambda a, b: nisa.tensor_tensor(like(a), in_psum(a), b, nl.add),
         (X, X), [(VECTOR, N), (VECTOR, N)]),
     "tensor_tensor, bfloat16": (lambda a, b: nisa.tensor_tensor(like(a), a, b, nl.add),
         (HALF, HALF), [(VECTOR, N)]),
@@ -205,6 +200,7 @@ OLD = {
     "nc_matmul": (lambda a, b: bisa.nc_matmul(a[:, 0:128], b), (HALF, HALF), [(TENSOR, N)]),
     "nl.exp": (lambda a: bl.exp(a), (X,), [(SCALAR, N)]),
     "nl.multiply": (lambda a, b: bl.multiply(a, b), (X, X), [(VECTOR, 2 * N)]),
+    "nl.multiply, a column": (lambda a, c: bl.multiply(a, c), (X, COLUMN), [(VECTOR, N)]),
     "nl.sum": (lambda a: bl.sum(a, axis=1), (X,), [(VECTOR, N)]),
 }
 

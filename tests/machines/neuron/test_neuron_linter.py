@@ -199,15 +199,12 @@ def test_lower_says_how_far_it_went():
         assert note == f"linted only: the vendor's compiler ({module}) is not installed"
 
 
-def test_lower_refuses_what_the_lint_finds_even_where_it_does_not_run():
+def test_lower_refuses_what_the_lint_finds_and_passes_on_why_there_is_no_kernel():
     def function(x, *, interpret):
         return neuron.run(jit(doubled), x, interpret=interpret)
 
     with pytest.raises(NeuronError, match="an operator on a tile, b"):
-        neuron.lower(function, np.ones((4, 4), np.float32))
-
-
-def test_lower_needs_a_kernel_and_passes_on_why_there_is_none():
+        neuron.lower(function, np.ones((4, 4), np.float32))  # even where it does not run
     with pytest.raises(NeuronError, match="no kernel was started"):
         neuron.lower(lambda x, *, interpret: x, np.ones(3))
 

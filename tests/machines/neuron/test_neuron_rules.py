@@ -185,19 +185,6 @@ def test_tensors_of_pytorch_come_back_as_such(name):
     assert got.dtype == x.dtype and bool((got == x).all()) and bool((y == x).all())
 
 
-def never_stored(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out[0:64, :], nl.load(x[0:64, :]))
-    return out
-
-
-def test_never_written_names_the_line():
-    line = never_stored.__code__.co_firstlineno + 1
-    says = rf"4096 of 8192 elements .* were never written \(test_neuron_rules.py:{line}\)"
-    with pytest.raises(NeuronError, match=says):
-        simulate(jit(never_stored))
-
-
 @jit
 def padded(x, use=False):
     """A tile of which 100 partitions are written, moved whole; perhaps its padding is used."""
@@ -271,35 +258,6 @@ def test_what_is_undefined_is_followed_through(name):
         simulate(kernel, chip="trn2")
 
 
-def test_what_steers_must_be_defined():
-    @jit
-    def kernel(x):
-        places = nl.ndarray((128, 2), dtype=nl.int32)
-        nisa.iota(places[0:64, :], [[1, 2]], offset=0)
-        tile = nl.ndarray((128, 64), dtype=x.dtype)
-        nisa.dma_copy(tile, x.ap([[64, 128], [1, 64]], vector_offset=places[:, 0:1]))
-        return tile
-
-    with pytest.raises(NeuronError, match=r"ap reads 64 elements of tile 1 .* never written"):
-        simulate(kernel)
-
-
-def test_sums_that_meet_in_one_place_are_refused():
-    @jit
-    def kernel(x, step):
-        rows, tile = nl.ndarray((128, 1), dtype=nl.int32), nl.load(x)
-        nisa.iota(rows, [[1, 1]], offset=0, channel_multiplier=step)
-        sums = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-        nisa.dma_copy(sums, tile)
-        place = sums.ap([[64, 128], [1, 64]], vector_offset=rows)
-        nisa.dma_compute(place, [place, tile], nl.add)
-        return sums
-
-    assert np.array_equal(neuron.simulate(kernel, X, 1), 2 * X)
-    with pytest.raises(NeuronError, match=r"dma_compute: dst .* has a place twice"):
-        neuron.simulate(kernel, X, 0)
-
-
 def test_an_argument_that_is_written_in_part_keeps_the_rest():
     @jit
     def kernel(cache, x, first, scale):
@@ -347,20 +305,6 @@ def test_a_pattern_may_reach_out_of_a_tile_while_nobody_uses_it():
             neuron.simulate(kernel, X, use)
 
 
-def test_no_elements_of_a_tensor_are_a_view_that_no_instruction_takes():
-    @jit
-    def kernel(x, use=False):
-        none = x[128:128, :]
-        tile = nl.load(x)
-        if use:
-            nisa.dma_copy(tile[0:1, :], none)
-        return stored(tile)
-
-    assert np.array_equal(simulate(kernel), X)
-    with pytest.raises(NeuronError, match=r"src is x .*, which has no elements"):
-        neuron.simulate(kernel, X, True)
-
-
 def test_a_tile_is_there_and_says_so():
     @jit
     def kernel(x):
@@ -369,16 +313,6 @@ def test_a_tile_is_there_and_says_so():
 
     with pytest.warns(UserWarning, match="the truth of tile 1 .* numbers are not known"):
         simulate(kernel)
-
-
-def test_the_tensor_itself():
-    @jit
-    def kernel(x, part):
-        return stored(nl.load((x[:, 0:32] if part else x).base_tensor))
-
-    assert np.array_equal(neuron.simulate(kernel, X, False), X)
-    with pytest.raises(NeuronError, match="not simulated: base_tensor of x"):
-        neuron.simulate(kernel, X, True)
 
 
 test_python_s_own_words_do_not_reach_the_reader = refuses(

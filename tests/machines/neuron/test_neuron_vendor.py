@@ -35,15 +35,19 @@ def kernel(x):
     nisa.dma_copy(dst=out, src=tile)
     return out
 """
-OLD_KERNEL = """
+
+OLD_SCRIPT = """
+import numpy as np
 import neuronxcc.nki as nki
 import neuronxcc.nki.language as nl
 
-@nki.jit
-def kernel(x):
+@nki.baremetal
+def doubled(x):
     out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.load(x) + 1.0)
+    nl.store(out, nl.load(x) * 2.0)
     return out
+
+assert doubled(np.ones((128, 8), np.float32)).sum() == 2048
 """
 
 
@@ -129,10 +133,10 @@ def test_installed_for_a_while(folder):
         importlib.import_module("a_kernel")
     with neuron.install():
         kernel = importlib.import_module("a_kernel").kernel
-        (folder / "old_kernel.py").write_text(OLD_KERNEL)
-        old = importlib.import_module("old_kernel").kernel
+        (folder / "old_kernel.py").write_text(OLD_SCRIPT)
+        old = importlib.import_module("old_kernel").doubled
     assert np.array_equal(neuron.simulate(kernel, X), X + 1)
-    assert np.array_equal(neuron.simulate(old, X), X + 1)
+    assert np.array_equal(neuron.simulate(old, X), 2 * X)
     with pytest.raises(KeyError), neuron.install():
         raise KeyError
     assert not {"nki", "nki.language", "neuronxcc", "neuronxcc.nki"} & set(sys.modules)
@@ -151,19 +155,6 @@ def large(x):
 x = torch.arange(12.0).reshape(3, 4)
 assert torch.equal(kernel(x), x + 1) and type(kernel(x.numpy())) is np.ndarray
 print(sys.argv[1:], flush=True)
-"""
-OLD_SCRIPT = """
-import numpy as np
-import neuronxcc.nki as nki
-import neuronxcc.nki.language as nl
-
-@nki.baremetal
-def doubled(x):
-    out = nl.ndarray(x.shape, dtype=x.dtype, buffer=nl.shared_hbm)
-    nl.store(out, nl.load(x) * 2.0)
-    return out
-
-assert doubled(np.ones((128, 8), np.float32)).sum() == 2048
 """
 
 
@@ -190,13 +181,6 @@ def test_a_script_as_it_is(folder, text, options, status, says, capfd):
     assert (done.exit_code, "Traceback" in said) == (status, False) and says in said, said
 
 
-def test_the_simulator_runs_a_kernel_that_the_vendor_decorated(decorated):
-    assert isinstance(decorated, Vendors)
-    assert np.array_equal(neuron.simulate(decorated, X), X + 1)
-    assert neuron.estimate(decorated, X).engines["Vector"].instructions == 1
-    assert neuron.lint(decorated) == []
-
-
 def test_with_the_vendor_s_package_its_names_are_its_own(monkeypatch):
     pretend(monkeypatch)
     with pytest.raises(NeuronError, match="keeps its name"), neuron.install():
@@ -207,6 +191,9 @@ def test_a_kernel_runs_on_the_device_where_there_is_one(decorated, monkeypatch):
     def function(x, *, interpret):
         return neuron.run(decorated, x, interpret=interpret)
 
+    assert isinstance(decorated, Vendors) and neuron.lint(decorated) == []
+    assert np.array_equal(neuron.simulate(decorated, X), X + 1)
+    assert neuron.estimate(decorated, X).engines["Vector"].instructions == 1
     assert neuron.run(decorated, X, interpret=False) == "ran on the device"
     assert np.array_equal(neuron.run(decorated, X), X + 1)
     assert "run in nki.simulate: there is no Neuron device" in neuron.lower(function, X)

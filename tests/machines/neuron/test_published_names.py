@@ -9,8 +9,6 @@ import csv
 import re
 from pathlib import Path
 
-import pytest
-
 from kernels.machines.neuron import beta1, modern, sizes, tensors, typing
 from kernels.machines.neuron.beta1 import compiler
 
@@ -74,19 +72,3 @@ def test_every_name_has_a_user():
 def test_no_name_of_a_published_kernel_is_lost():
     names = {f"{part}.{name}" for part, names in known().items() for name in names}
     assert not {name: user for name, user in published().items() if name not in names}
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [(modern.language, "language.tanh"), (modern.isa, "isa.activate2"), (beta1, "nki.nobody_s")],
-)
-def test_a_name_that_nobody_uses_is_found(monkeypatch, module, name):
-    monkeypatch.setattr(module, "__all__", [*module.__all__, name.split(".")[1]])
-    assert {*without_a_user()} - TAUGHT == {name}
-
-
-def test_a_lost_name_is_found(monkeypatch):
-    left = [name for name in modern.isa.__all__ if name != "nc_matmul_mx"]
-    monkeypatch.setattr(modern.isa, "__all__", left)
-    with pytest.raises(AssertionError, match="nc_matmul_mx"):
-        test_no_name_of_a_published_kernel_is_lost()

@@ -38,10 +38,10 @@ test_blocks_are_checked = refuses(
 )
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(0, 1), (1, -1), (1.5, 1), (1, True)])
-def test_sizes_are_whole_numbers(rows, columns):
-    with pytest.raises(ValueError, match="a whole number of at least 1"):
-        RowBlocks(rows, columns)
+WHOLE = "a whole number of at least 1"
+test_sizes_are_whole_numbers = refuses(
+    RowBlocks, (0, 1, WHOLE), (1, -1, WHOLE), (1.5, 1, WHOLE), (1, True, WHOLE)
+)
 
 
 def test_candidates_fit_and_differ():

@@ -83,14 +83,6 @@ def test_a_refusal_leaves_the_machine_usable():
     assert np.array_equal(simulate(add_vectors, X, X).result, 2 * X)
 
 
-def test_memory_starts_as_nan():
-    def forgetful(x_ref, o_ref, scratch_ref):
-        o_ref[...] = x_ref[...] + scratch_ref[...]
-
-    function = called(forgetful, scratch_shapes=[pltpu.VMEM(X.shape, jnp.float32)])
-    assert np.isnan(simulate(function, X).result).all()
-
-
 ROWS = X[:2048].reshape(16, 128)
 
 

@@ -124,11 +124,11 @@ def test_so_is_one_beside_a_kernel_that_does_not():
 
 
 def test_an_estimate_is_that_of_the_compiled_kernel(scratch):
-    """The packed attention of a whole ViT layer once came out at 14.9 ms, as it is interpreted."""
-    qkv, packed = shape(128, 256, 3 * 12 * 64), functools.partial(vit_attention, num_heads=12)
+    """The packed attention of a ViT layer once took 30 times as long, as it is interpreted."""
+    qkv, packed = shape(8, 256, 3 * 12 * 64), functools.partial(vit_attention, num_heads=12)
     estimate = tpu.estimate(jax.jit(packed), qkv)
     assert [op.kind for op in estimate.ops if op.cycles] == ["kernel"]
-    assert estimate.seconds < 0.5e-3
+    assert estimate.seconds < 0.1e-3
     # The same program, which is estimated once.
     assert tpu.estimate(jax.jit(functools.partial(packed, interpret=False)), qkv) is estimate
 

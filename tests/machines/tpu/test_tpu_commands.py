@@ -23,8 +23,9 @@ from kernels.yours.explanation import explained
 
 pytestmark = pytest.mark.slow
 
-# Of a chapter's earlier versions and XLA's other forms, what explain reads is of the same kind.
-VARIANT = re.compile(r"/(v\d|sdpa|xla_\w+)$")
+# Of a chapter's earlier versions, XLA's other forms and a library's second use, what explain reads
+# is of the same kind.
+VARIANT = re.compile(r"/(v\d|sdpa|xla_\w+)$|^vit_attention/jax_")
 TPU = [
     pytest.param(entry, marks=[pytest.mark.full] if VARIANT.search(entry) else [], id=entry)
     for o in OPERATORS.values()
@@ -53,13 +54,6 @@ def test_explain_answers_for_each_entry(entry, scratch):
         assert "bundles" in result.output and "index maps" in result.output
 
 
-def test_explain_a_custom_workload(scratch):
-    result = run("explain", "matmul/pallas", "-w", "m=1024 k=512 n=512 bfloat16", "-c", "v6e")
-    assert result.exit_code == 0, result.output
-    assert "1024" in result.output and "v6e" in result.output and "918 TFLOP/s" in result.output
-    assert "spills" in result.output and "MXU" in result.output
-
-
 def test_explain_shows_the_vmem_that_the_kernel_may_take(scratch):
     params = pltpu.CompilerParams(vmem_limit_bytes=48 << 20)
     call, array = blockwise((8192, 1024), (2048, 1024), compiler_params=params)
@@ -69,8 +63,10 @@ def test_explain_shows_the_vmem_that_the_kernel_may_take(scratch):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_explain_says_what_float32_costs(dtype, scratch):
-    result = run("explain", "matmul/pallas", "-w", f"m=512 k=512 n=512 {dtype}")
+def test_explain_says_what_a_custom_workload_costs(dtype, scratch):
+    result = run("explain", "matmul/pallas", "-w", f"m=1024 k=512 n=512 {dtype}", "-c", "v6e")
+    for words in ("1024", "v6e", "918 TFLOP/s", "spills", "MXU"):
+        assert words in result.output
     assert ("several bfloat16 passes" in result.output) == (dtype == "float32")
 
 
@@ -88,10 +84,13 @@ def test_figures_are_estimated_of_what_the_implementation_accepts(monkeypatch):
         return [ValueError("noted") for _ in jobs]
 
     monkeypatch.setattr(PALLAS_TPU, "estimate", note)
+    problems = OPERATORS["attention"].workloads
+    tiny = problems.arguments(problems["tiny"])  # those of the figures take seconds to draw
+    monkeypatch.setattr(type(problems), "arguments", lambda *_: tiny)
     chips = ("-c", "v5e", "-c", "v6e")
     result = run("estimate", "attention/jax_flash", "--figures", "--gradient", *chips)
     assert result.exit_code == 0, result.output
-    figures = OPERATORS["attention"].workloads.figures
+    figures = problems.figures
     more = {"hkv", "window", "soft_cap"}  # which it does not take
     taken = [w for w in figures if not w.sizes["n"] % 128 and not more & {*w.sizes, *w.options}]
     assert 3 < len(taken) < len(figures)

@@ -136,16 +136,7 @@ def test_windows_of_xlas_own_matmul():
 @pytest.mark.parametrize("end", ["}", ',xla_allow_dce_side_effecting_op="true"}'])
 def test_an_instruction_goes_over_several_lines(end):
     """Where a kernel has metadata, as those of splash attention and of rings have."""
-    text = """HloModule m
-
-ENTRY %main (p: f32[8]) -> f32[8] {
-  %p = f32[8]{0} parameter(0)
-  %k.1 = f32[8]{0} custom-call(%p), frontend_attributes={kernel_metadata={
-"block":"128"
-}END, metadata={op_name="jit(f)/k"}
-  ROOT %n = f32[8]{0} negate(%k.1)
-}
-""".replace("END", end)
+    text = (DATA / "metadata.hlo.txt").read_text().replace("END", end)
     module = parse(text)
     assert [i.name for i in module.run] == ["k.1", "n"]
     assert module.run[0].origin == "jit(f)/k"

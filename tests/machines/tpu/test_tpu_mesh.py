@@ -1,5 +1,8 @@
 """The chips, programs cut over a mesh of them, and what the reader of HLO makes of these."""
 
+import json
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -11,6 +14,7 @@ from kernels import tpu
 from kernels.machines.tpu import CHIPS, chips, hlo, lower
 from kernels.machines.tpu.export import abstract_device, export
 
+DATA = Path(__file__).with_name("data")
 A = jax.ShapeDtypeStruct((1024, 512), jnp.int8)
 B = jax.ShapeDtypeStruct((512, 2048), jnp.bfloat16)
 SUMS = (P("x", "y"), P("y", None))
@@ -20,18 +24,9 @@ def f(a, b):
     return -((a @ b) * 0.125)
 
 
+# Two devices of a v7x are a chip; seven of a v5e are a part of a slice.
 @pytest.mark.parametrize(
-    ("chip", "mesh", "name"),
-    [
-        ("v5e", None, "v5e:2x2"),
-        ("v5e", {"x": 2, "y": 2}, "v5e:2x2"),
-        ("v6e", {"x": 16, "y": 16}, "v6e:16x16"),
-        ("v5p", {"x": 8}, "v5p:2x2x2"),
-        ("v7x", None, "tpu7x:2x2x1"),
-        ("v7x", {"x": 8}, "tpu7x:2x2x1"),  # two devices a chip
-        ("v5e", {"x": 7}, "v5e:2x4"),  # a part of a slice
-        ("v7x", {"x": 4}, "tpu7x:2x2x1"),
-    ],
+    ("chip", "mesh", "name"), json.loads((DATA / "topologies.json").read_text())
 )
 def test_the_topology_holds_the_mesh(chip, mesh, name):
     assert chips.topology(chip, mesh) == name
@@ -55,9 +50,8 @@ test_specs_that_do_not_fit_are_named = refuses(
 
 
 @pytest.mark.libtpu
-@pytest.mark.parametrize("side", [2, 16])
-def test_a_cut_inner_dimension_is_an_all_reduce(side):
-    mesh = {"x": side, "y": side}
+def test_a_cut_inner_dimension_is_an_all_reduce():
+    mesh = {"x": (side := 16), "y": side}
     compiled = tpu.compile(f, A, B, mesh=mesh, in_specs=SUMS, out_specs=P("x", None))
     (exchange,) = hlo.parse(compiled.hlo).collectives
     assert (exchange.opcode, exchange.group_size) == ("all-reduce", side)
@@ -65,9 +59,7 @@ def test_a_cut_inner_dimension_is_an_all_reduce(side):
     assert compiled.mesh == (("x", side), ("y", side))
     assert compiled.memory.results == 1024 // side * 2048 * 2
 
-
-@pytest.mark.libtpu
-def test_without_specs_every_chip_has_everything():
+    # Without specs every chip has everything.
     assert export(f, A, B).mesh == ()
     compiled = tpu.compile(f, A, B, mesh={"x": 4})
     assert not hlo.parse(compiled.hlo).collectives
@@ -93,23 +85,13 @@ def test_group_sizes_in_every_spelling(groups, size):
     assert collective.group_size == size
 
 
-@pytest.mark.parametrize(
-    ("instruction", "kind", "size"),
-    [
-        ("f32[12,8]{0} all-gather(%p), {groups}, dimensions={0}", "all-gather", 2 * 96),
-        ("f32[3,8]{0} all-reduce(%p), {groups}, to_apply=%add", "all-reduce", 4 / 3 * 96),
-        ("f32[1,8]{0} reduce-scatter(%p), {groups}, to_apply=%add", "reduce-scatter", 2 / 3 * 96),
-        ("f32[3,8]{0} all-to-all(%p), {groups}, dimensions={0}", "all-to-all", 2 / 3 * 96),
-        (
-            "(f32[3,8]{0}, f32[3,8]{0}) collective-permute-start(%p), source_target_pairs={{0,1}}",
-            "collective-permute",
-            96,
-        ),
-        ("f32[1,8]{0} fusion(%p), kind=kCustom, calls=%inner", "reduce-scatter", 2 / 3 * 96),
-        ("f32[3,8]{0} fusion(%p), kind=kCustom, calls=%inner", "all-reduce", 4 / 3 * 96),
-    ],
-)
-def test_what_each_chip_of_a_ring_sends(instruction, kind, size):
+# instruction → what it exchanges, and how many times its 96 bytes a chip sends
+SENT = json.loads((DATA / "sent.json").read_text())
+
+
+@pytest.mark.parametrize("instruction", SENT)
+def test_what_each_chip_of_a_ring_sends(instruction):
+    kind, share = SENT[instruction]
     groups = "replica_groups={{0,1,2}}"
     text = (
         "%inner (i: f32[3,8]) -> f32[3,8] {\n  %i = f32[3,8]{1,0:T(8,128)} parameter(0)\n"
@@ -118,7 +100,7 @@ def test_what_each_chip_of_a_ring_sends(instruction, kind, size):
         f"  ROOT %root = {instruction.replace('{groups}', groups)}\n}}\n"
     )
     ((name, sent),) = hlo.parse(text).sent
-    assert name == kind and sent == pytest.approx(size)
+    assert name == kind and sent == pytest.approx(share * 96)
 
 
 @pytest.mark.libtpu
