@@ -15,6 +15,7 @@ PAGE, D = 16, 128
 BLOCK = 16  # pages of a block in the exercise for speed
 SUM_CYCLES = 24_000
 SIZES = "s pages least"
+LONG = Workload("bar", {"s": 2, "pages": 128, "least": 2048})
 RAGGED = cases(SIZES, ragged=(5, 3, 0, "lengths of all, 0, a page, one more, and 3"))
 
 
@@ -26,10 +27,8 @@ def _pooled(workload, rng):
     lengths = np.array([longest, 0, PAGE, PAGE + 1, 3, longest - 1])[np.arange(s) % 6]
     lengths = np.maximum(lengths, least).astype(np.int32)
     table = 1 + rng.permutation(s * width).reshape(s, width).astype(np.int32)
-    beyond = np.arange(longest) >= lengths[:, None]
-    tokens = pages[table].reshape(s, longest, D)
-    tokens[beyond] = np.nan
-    pages[table] = tokens.reshape(s, width, PAGE, D)
+    beyond = np.arange(longest).reshape(width, PAGE, 1) >= lengths[:, None, None, None]
+    pages[table] = np.where(beyond, np.nan, pages[table])
     pages[0] = np.nan  # nobody's
     table[np.arange(width) * PAGE >= lengths[:, None]] = 0
     return pages, lengths, table
@@ -66,14 +65,10 @@ def _by_grid(kernel, pages, lengths, table, *, interpret):
     return _launch(kernel, pages, lengths, table, table.shape, spec, (), interpret)
 
 
-def _by_hand(*buffers):
-    def call(kernel, pages, lengths, table, *, interpret):
-        shape = (2, *buffers, PAGE, D)
-        scratch = pltpu.VMEM(shape, pages.dtype), pltpu.SemaphoreType.DMA((2,))
-        spec = pl.BlockSpec(memory_space=pltpu.HBM)
-        return _launch(kernel, pages, lengths, table, table.shape[:1], spec, scratch, interpret)
-
-    return call
+def _by_hand(buffer, kernel, pages, lengths, table, *, interpret):
+    scratch = pltpu.VMEM(buffer, pages.dtype), pltpu.SemaphoreType.DMA((2,))
+    spec = pl.BlockSpec(memory_space=pltpu.HBM)
+    return _launch(kernel, pages, lengths, table, table.shape[:1], spec, scratch, interpret)
 
 
 _page_sum = functools.partial(
@@ -93,18 +88,14 @@ EXERCISES = (
     _page_sum(
         "page_race",
         problems=RAGGED + cases(SIZES, whole=(2, 4, 4 * PAGE, "no page is in part")),
-        call=_by_hand(),
+        call=functools.partial(_by_hand, (2, PAGE, D)),
         rungs=("interpret", "simulate"),
     ),
     _page_sum(
         "page_sum_fast",
         problems=RAGGED + cases(SIZES, blocks=(1, 36, 0, "two blocks, and a part of one")),
-        call=_by_hand(BLOCK),
+        call=functools.partial(_by_hand, (2, BLOCK, PAGE, D)),
         rungs=("interpret", "simulate"),
-        bar=bars.cycles(
-            SUM_CYCLES,
-            15_577,
-            workload=Workload("bar", {"s": 2, "pages": 128, "least": 2048}),
-        ),
+        bar=bars.cycles(SUM_CYCLES, 15_577, workload=LONG),
     ),
 )

@@ -3,7 +3,7 @@
 A TPU multiplies bfloat16 alone: a float32 product of default precision is one pass, of factors
 rounded to bfloat16; of high precision it is three, of their halves. A GPU's tensor cores keep 10
 bits of a fraction (TensorFloat-32). All add up in float32. At the highest precision nothing is lost
-that float32 holds.
+that float32 holds. And no chip knows a mask from numbers: NaN times False is NaN.
 
 Private: the lowering rules of `jax.interpreters.mlir`. Seen in JAX 0.10.2 and 0.12.0.1.
 """
@@ -33,11 +33,13 @@ def multiplying(machine: str) -> Iterator[None]:
         return
     rules = mlir._platform_specific_lowerings["cpu"]
     with state(machine), mock.patch.dict(rules):
-        for primitive in (core.primitives.dot_general_p, core.primitives.conv_general_dilated_p):
-            known = rules.get(primitive) or mlir._lowerings[primitive]
-            if machine != WHOLE:
-                rule = functools.partial(_lower, FRACTION[machine], primitive, known.rule)
-                mlir.register_lowering(primitive, rule, platform="cpu")
+        products = core.primitives.dot_general_p, core.primitives.conv_general_dilated_p
+        for primitive in (*products * (machine != WHOLE), core.primitives.convert_element_type_p):
+            known = (rules.get(primitive) or mlir._lowerings[primitive]).rule
+            rule = functools.partial(_chosen, known)
+            if primitive in products:
+                rule = functools.partial(_lower, FRACTION[machine], primitive, known)
+            mlir.register_lowering(primitive, rule, platform="cpu")
         yield
 
 
@@ -53,6 +55,17 @@ def _state() -> Any:
     import jax
 
     return jax.make_user_context()
+
+
+def _chosen(known: Callable[..., Any], ctx: Any, x: Any, *, new_dtype: Any, **params: Any) -> Any:
+    """A mask made 1 or 0, as chips do it. XLA takes x · mask for a choice, which loses 0 · NaN."""
+    import jax
+    from jax.interpreters import mlir
+
+    if ctx.avals_in[0].dtype != bool or not jax.numpy.issubdtype(new_dtype, jax.numpy.floating):
+        return known(ctx, x, new_dtype=new_dtype, **params)
+    choose = lambda mask: jax.numpy.where(mask, new_dtype.type(1), new_dtype.type(0))
+    return mlir.lower_fun(choose, multiple_results=False)(ctx, x)
 
 
 def _lower(

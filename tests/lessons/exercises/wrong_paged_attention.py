@@ -1,13 +1,12 @@
 LAST = "pl.when((j + 2) * page < length)(lambda: copy(j + 2).start())"
 SUM = "x = jnp.where(token < length - j * page, buffer_ref[j % 2], 0)"
-PAGE_AT_A_TIME = {
-    "_, pages, page, d = buffer_ref.shape": "_, _, page, d = buffer_ref.shape; pages = 1",
-    "buffer_ref.at[slot, j]": "buffer_ref.at[slot, 0]",
-    "buffer_ref[block % 2].reshape": "buffer_ref[block % 2, 0].reshape",
-}
+PAGE_AT_A_TIME = {"at[slot, j]": "at[slot, 0]", "[block % 2].reshape": "[block % 2, 0].reshape"}
+PAGE_AT_A_TIME |= {"_, pages, page, d =": "pages, (_, _, page, d) = 1,"}
 
 WRONG = (
     ("page_sum", {"jnp.where(token < left, page_ref[...], 0)": "page_ref[...]"},
+     "interpret", "is nan"),
+    ("page_sum", {"jnp.where(token < left, page_ref[...], 0)": "page_ref[...] * (token < left)"},
      "interpret", "is nan"),
     ("page_sum", {"(token < left, page_ref[...], 0)": "(left > 0, page_ref[...], 0)"},
      "interpret", "on ragged"),
