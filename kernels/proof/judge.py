@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.machines.compat.jax_products import multiplier
 from kernels.proof import budget
 from kernels.proof.backends.base import Backend, Job, Refused
 from kernels.proof.contract import Contract, positions
@@ -156,15 +157,27 @@ def _terms(contract: Contract, workload: Workload) -> int:
     return (contract.terms // 2) ** 2 if workload.values == "wide" else contract.terms
 
 
-@functools.lru_cache(maxsize=KEPT)
 def _expected(contract: Contract, workload: Workload, seed: int) -> _Expected:
     """Computed once for all implementations and rungs."""
+    return _Expected(
+        *_exact(contract, workload, seed), _plain(contract, workload, seed, multiplier())
+    )
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _plain(contract: Contract, workload: Workload, seed: int, machine: str | None) -> Any:
+    """What the plainest implementation gives, where the CPU multiplies as that machine."""
+    function, _ = contract.plainest()
+    arguments = contract.workloads.arguments(workload, seed)
+    return outputs(contract, function(*arguments, **workload.options))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _exact(contract: Contract, workload: Workload, seed: int) -> Any:
+    """The rest of what is expected: in float64 no factor is rounded, whatever the machine."""
     import jax
 
-    arguments = contract.workloads.arguments(workload, seed)
-    function, _ = contract.plainest()
-    plain = function(*arguments, **workload.options)
-    wide = [_wide(a) for a in arguments]
+    wide = [_wide(a) for a in contract.workloads.arguments(workload, seed)]
 
     def of(function: Callable[..., Any] | None) -> tuple[Any, ...]:
         if function is None:
@@ -172,37 +185,46 @@ def _expected(contract: Contract, workload: Workload, seed: int) -> _Expected:
         return outputs(contract, function(*wide, **workload.options))
 
     with jax.enable_x64(True), np.errstate(invalid="ignore"):
-        return _Expected(
-            of(contract.reference),
-            of(contract.magnitude),
-            of(contract.rounding),
-            outputs(contract, plain),
-        )
+        return tuple(map(of, (contract.reference, contract.magnitude, contract.rounding)))
 
 
-@functools.lru_cache(maxsize=KEPT)
 def _pulled(contract: Contract, workload: Workload, seed: int) -> _Pulled:
     """Computed once for all implementations."""
-    import jax
+    exact = _pulled_exact(contract, workload, seed)
+    return _Pulled(*exact, _pulled_plain(contract, workload, seed, multiplier()))
 
-    from kernels.proof.backends import jax_arrays
 
-    arguments = contract.workloads.arguments(workload, seed)
-    function, backend = contract.plainest()
-    job = Job(
-        function,
-        arguments,
+def _pulling(contract: Contract, workload: Workload, seed: int) -> Job:
+    """The plainest implementation's job, with its gradients."""
+    return Job(
+        contract.plainest()[0],
+        contract.workloads.arguments(workload, seed),
         dict(workload.options),
         positions(contract, contract.differentiable),
         positions(contract, contract.static),
     )
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _pulled_plain(contract: Contract, workload: Workload, seed: int, machine: str | None) -> Any:
+    _, backend = contract.plainest()
+    cotangents = _pulled_exact(contract, workload, seed)[0]
+    return backend.pull(_pulling(contract, workload, seed), cotangents)
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _pulled_exact(contract: Contract, workload: Workload, seed: int) -> Any:
+    import jax
+
+    from kernels.proof.backends import jax_arrays
+
+    job = _pulling(contract, workload, seed)
     # Two workloads of one size do not share their cotangents, nor do two seeds.
     rng = np.random.default_rng((seed, zlib.crc32(str(workload).encode())))
     shapes = _expected(contract, workload, seed).plain
     cotangents = tuple(rng.standard_normal(r.shape).astype(r.dtype) for r in shapes)
-    plain = backend.pull(job, cotangents)
     with jax.enable_x64(True):
-        wide = replace(job, function=contract.reference, arguments=[_wide(a) for a in arguments])
+        wide = replace(job, function=contract.reference, arguments=[*map(_wide, job.arguments)])
         wide_cotangents = [_wide(c) for c in cotangents]
         exact = jax_arrays.pull(wide, wide_cotangents)
         sizes = None
@@ -219,7 +241,7 @@ def _pulled(contract: Contract, workload: Workload, seed: int) -> _Pulled:
                 arguments=[abs(a) if _is_float(a) else a for a in wide.arguments],
             )
             sizes = jax_arrays.pull(positive, [abs(c) for c in wide_cotangents])
-    return _Pulled(cotangents, exact, sizes, plain)
+    return cotangents, exact, sizes
 
 
 def _is_float(value: Any) -> bool:
