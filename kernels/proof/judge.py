@@ -80,7 +80,7 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, result
         Refused: where that is more than all of it, with the element.
     """
     got = outputs(contract, result)
-    expected = _expected(contract, workload, seed)
+    expected = _expected(contract, workload, seed, multiplier())
     plain = expected.plain
     if name == contract.plain:  # it is itself judged by NumPy's
         arguments = contract.workloads.arguments(workload, seed)
@@ -115,7 +115,7 @@ def tells(contract: Contract, workload: Workload, seed: int) -> bool:
     It cannot where the reference is not finite, or the plainest implementation has lost every digit
     of the largest element: then almost anything would pass.
     """
-    expected = _expected(contract, workload, seed)
+    expected = _expected(contract, workload, seed, multiplier())
     for result, plain in zip(expected.results, expected.plain, strict=True):
         if not np.isfinite(np.asarray(result, np.float64)).all():
             return False
@@ -134,7 +134,7 @@ def gradients(
     Raises:
         Refused: as by `results`, with the argument's name.
     """
-    expected = _pulled(contract, workload, seed)
+    expected = _pulled(contract, workload, seed, multiplier())
     got = backend.pull(job, expected.cotangents)
     used = 0.0
     for i, name in enumerate(contract.differentiable):
@@ -157,19 +157,12 @@ def _terms(contract: Contract, workload: Workload) -> int:
     return (contract.terms // 2) ** 2 if workload.values == "wide" else contract.terms
 
 
-def _expected(contract: Contract, workload: Workload, seed: int) -> _Expected:
-    """Computed once for all implementations and rungs."""
-    return _Expected(
-        *_exact(contract, workload, seed), _plain(contract, workload, seed, multiplier())
-    )
-
-
 @functools.lru_cache(maxsize=KEPT)
-def _plain(contract: Contract, workload: Workload, seed: int, machine: str | None) -> Any:
-    """What the plainest implementation gives, where the CPU multiplies as that machine."""
-    function, _ = contract.plainest()
+def _expected(contract: Contract, workload: Workload, seed: int, machine: str | None) -> _Expected:
+    """Computed once for all implementations and rungs, where the CPU multiplies as that machine."""
     arguments = contract.workloads.arguments(workload, seed)
-    return outputs(contract, function(*arguments, **workload.options))
+    plain = contract.plainest()[0](*arguments, **workload.options)
+    return _Expected(*_exact(contract, workload, seed), outputs(contract, plain))
 
 
 @functools.lru_cache(maxsize=KEPT)
@@ -188,28 +181,13 @@ def _exact(contract: Contract, workload: Workload, seed: int) -> Any:
         return tuple(map(of, (contract.reference, contract.magnitude, contract.rounding)))
 
 
-def _pulled(contract: Contract, workload: Workload, seed: int) -> _Pulled:
-    """Computed once for all implementations."""
-    exact = _pulled_exact(contract, workload, seed)
-    return _Pulled(*exact, _pulled_plain(contract, workload, seed, multiplier()))
-
-
-def _pulling(contract: Contract, workload: Workload, seed: int) -> Job:
-    """The plainest implementation's job, with its gradients."""
-    return Job(
-        contract.plainest()[0],
-        contract.workloads.arguments(workload, seed),
-        dict(workload.options),
-        positions(contract, contract.differentiable),
-        positions(contract, contract.static),
-    )
-
-
 @functools.lru_cache(maxsize=KEPT)
-def _pulled_plain(contract: Contract, workload: Workload, seed: int, machine: str | None) -> Any:
-    _, backend = contract.plainest()
-    cotangents = _pulled_exact(contract, workload, seed)[0]
-    return backend.pull(_pulling(contract, workload, seed), cotangents)
+def _pulled(
+    contract: Contract, workload: Workload, seed: int, machine: str | None = None
+) -> _Pulled:
+    """Computed once for all implementations."""
+    job, cotangents, *exact = _pulled_exact(contract, workload, seed)
+    return _Pulled(cotangents, *exact, contract.plainest()[1].pull(job, cotangents))
 
 
 @functools.lru_cache(maxsize=KEPT)
@@ -218,10 +196,12 @@ def _pulled_exact(contract: Contract, workload: Workload, seed: int) -> Any:
 
     from kernels.proof.backends import jax_arrays
 
-    job = _pulling(contract, workload, seed)
+    places = [positions(contract, names) for names in (contract.differentiable, contract.static)]
+    arguments = contract.workloads.arguments(workload, seed)
+    job = Job(contract.plainest()[0], arguments, dict(workload.options), *places)
     # Two workloads of one size do not share their cotangents, nor do two seeds.
     rng = np.random.default_rng((seed, zlib.crc32(str(workload).encode())))
-    shapes = _expected(contract, workload, seed).plain
+    shapes = _expected(contract, workload, seed, multiplier()).plain
     cotangents = tuple(rng.standard_normal(r.shape).astype(r.dtype) for r in shapes)
     with jax.enable_x64(True):
         wide = replace(job, function=contract.reference, arguments=[*map(_wide, job.arguments)])
@@ -241,7 +221,7 @@ def _pulled_exact(contract: Contract, workload: Workload, seed: int) -> Any:
                 arguments=[abs(a) if _is_float(a) else a for a in wide.arguments],
             )
             sizes = jax_arrays.pull(positive, [abs(c) for c in wide_cotangents])
-    return cotangents, exact, sizes
+    return job, cotangents, exact, sizes
 
 
 def _is_float(value: Any) -> bool:

@@ -231,9 +231,8 @@ class Claim:
         places = [i for i, a in enumerate(leaves) if is_float(a) or hasattr(a, "aval")]
         function, arrays = at_places(self._plain, leaves, places)
 
-        def early(*floats: Any) -> Any:
-            with jax.ensure_compile_time_eval():  # what is made of integers alone are numbers
-                return function(*floats)
+        # What is made of integers alone may have to be numbers.
+        early = jax.ensure_compile_time_eval()(function)
 
         def compiled() -> Any:
             for one in (function, early):

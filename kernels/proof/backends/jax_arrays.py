@@ -12,6 +12,7 @@ from kernels.machines.checks import kept_by_jax
 from kernels.proof.backends.job import Job
 
 KEPT = 8  # programs of gradients
+_made: dict[Any, Callable[..., Any]] = {}
 
 
 def _traced(job: Job) -> tuple[int, ...]:
@@ -96,40 +97,24 @@ def programs(job: Job, **more: Any) -> list[tuple[Callable[..., Any], list[Any]]
 def pull(job: Job, cotangents: Sequence[Any], **more: Any) -> list[np.ndarray]:
     """The gradients by the wanted arguments; one compilation instead of one for each operation, and
     none for the values of another draw."""
-    _, arrays = _call(job, **more)
-    gradient = _compiled(job.function, job.wanted, _traced(job), _Fixed(job, more))
-    return [np.asarray(g) for g in gradient(tuple(cotangents), *arrays)]
-
-
-class _Fixed:
-    """What a job's program has as it is: equal to another's where no program can tell."""
-
-    def __init__(self, job: Job, more: dict[str, Any]) -> None:
-        self.job, self.more = job, more
-        rest = [a for i, a in enumerate(job.arguments) if i not in _traced(job)]
-        arrays = [(a.shape, a.tobytes()) if isinstance(a, np.ndarray) else id(a) for a in rest]
-        self.key = *arrays, *job.options, *map(id, job.options.values()), *map(str, more.items())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Fixed) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-
-@functools.lru_cache(maxsize=KEPT)
-def _compiled(function: Any, wanted: Any, traced: Any, fixed: _Fixed) -> Callable[..., Any]:
     import jax
 
-    call, _ = _call(fixed.job, **fixed.more)
-    pulled = _pulled(fixed.job, call)
+    call, arrays = _call(job, **more)
+    fixed = [a for i, a in enumerate(job.arguments) if i not in _traced(job)]
+    whole = [(a.shape, a.tobytes()) if isinstance(a, np.ndarray) else id(a) for a in fixed]
+    options = *job.options, *map(id, job.options.values()), str(more)
+    key = job.function, job.wanted, _traced(job), *whole, *options
 
     def gradient(cotangents: Any, *arrays: Any) -> Any:
         shape = jax.eval_shape(call, *arrays)
         back = type(shape)(cotangents) if isinstance(shape, (tuple, list)) else cotangents[0]
-        return pulled(back, *arrays)[1]
+        return _pulled(job, call)(back, *arrays)[1]
 
-    return jax.jit(gradient)
+    compiled = _made.pop(key, None) or jax.jit(gradient)  # which keeps what has an id here
+    _made[key] = compiled
+    if len(_made) > KEPT:
+        _made.pop(next(iter(_made)))
+    return [np.asarray(g) for g in compiled(tuple(cotangents), *arrays)]
 
 
 def prepare(job: Job) -> Callable[[], Any]:

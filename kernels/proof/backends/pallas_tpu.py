@@ -199,7 +199,7 @@ class Brought(_PallasTpu):
             except Exception:  # of the kernel, or of the interpreter: the other one tells
                 _unknown.add(job.function)
         try:
-            with jax_interpreter.forced(jax_interpreter.parameters()), jax_interpreter.quiet():
+            with jax_interpreter.forced(jax_interpreter.parameters()):
                 return jax.block_until_ready(call())
         except Exception as error:
             pltpu.reset_tpu_interpret_mode_state()
