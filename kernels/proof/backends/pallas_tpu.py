@@ -181,33 +181,28 @@ class Brought(_PallasTpu):
         return self._interpreted(lambda: super(Brought, self).pull(job, cotangents), job)
 
     def _interpreted(self, call: Callable[[], Any], job: Job) -> Any:
-        from kernels.machines.compat import jax_interpreter
-
-        with jax_interpreter.as_a_chip(*self.seen_as):
-            return self._by_either(call, job)
-
-    def _by_either(self, call: Callable[[], Any], job: Job) -> Any:
         import jax
         from jax.experimental.pallas import tpu as pltpu
 
         from kernels.machines.compat import jax_interpreter
 
-        if job.function not in _unknown:
+        with jax_interpreter.as_a_chip(*self.seen_as):
+            if job.function not in _unknown:
+                try:
+                    with jax_interpreter.forced(True):
+                        return jax.block_until_ready(call())
+                except Exception:  # of the kernel, or of the interpreter: the other one tells
+                    _unknown.add(job.function)
             try:
-                with jax_interpreter.forced(True):
+                with jax_interpreter.forced(jax_interpreter.parameters()):
                     return jax.block_until_ready(call())
-            except Exception:  # of the kernel, or of the interpreter: the other one tells
-                _unknown.add(job.function)
-        try:
-            with jax_interpreter.forced(jax_interpreter.parameters()):
-                return jax.block_until_ready(call())
-        except Exception as error:
-            pltpu.reset_tpu_interpret_mode_state()
-            if jax_interpreter.is_its_own(error):
-                words = jax_interpreter.last_words(error) or brief(error)
-                raise Skipped(f"JAX's interpreters do not know all of it: {words}") from None
-            words = jax_interpreter.last_words(error)
-            raise Refused(words or located(error)) from error
+            except Exception as error:
+                pltpu.reset_tpu_interpret_mode_state()
+                if jax_interpreter.is_its_own(error):
+                    words = jax_interpreter.last_words(error) or brief(error)
+                    raise Skipped(f"JAX's interpreters do not know all of it: {words}") from None
+                words = jax_interpreter.last_words(error)
+                raise Refused(words or located(error)) from error
 
     def simulate(self, job: Job, order: int, watched: bool = True) -> Simulated:
         from kernels.machines.compat import jax_interpreter
