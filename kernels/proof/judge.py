@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kernels.machines.compat.jax_products import multiplier
 from kernels.proof import budget
 from kernels.proof.backends.base import Backend, Job, Refused
 from kernels.proof.contract import Contract, positions
@@ -79,7 +80,7 @@ def results(contract: Contract, name: str, workload: Workload, seed: int, result
         Refused: where that is more than all of it, with the element.
     """
     got = outputs(contract, result)
-    expected = _expected(contract, workload, seed)
+    expected = _expected(contract, workload, seed, multiplier())
     plain = expected.plain
     if name == contract.plain:  # it is itself judged by NumPy's
         arguments = contract.workloads.arguments(workload, seed)
@@ -114,7 +115,7 @@ def tells(contract: Contract, workload: Workload, seed: int) -> bool:
     It cannot where the reference is not finite, or the plainest implementation has lost every digit
     of the largest element: then almost anything would pass.
     """
-    expected = _expected(contract, workload, seed)
+    expected = _expected(contract, workload, seed, multiplier())
     for result, plain in zip(expected.results, expected.plain, strict=True):
         if not np.isfinite(np.asarray(result, np.float64)).all():
             return False
@@ -133,7 +134,7 @@ def gradients(
     Raises:
         Refused: as by `results`, with the argument's name.
     """
-    expected = _pulled(contract, workload, seed)
+    expected = _pulled(contract, workload, seed, multiplier())
     got = backend.pull(job, expected.cotangents)
     used = 0.0
     for i, name in enumerate(contract.differentiable):
@@ -157,14 +158,19 @@ def _terms(contract: Contract, workload: Workload) -> int:
 
 
 @functools.lru_cache(maxsize=KEPT)
-def _expected(contract: Contract, workload: Workload, seed: int) -> _Expected:
-    """Computed once for all implementations and rungs."""
+def _expected(contract: Contract, workload: Workload, seed: int, machine: str | None) -> _Expected:
+    """Computed once for all implementations and rungs, where the CPU multiplies as that machine."""
+    arguments = contract.workloads.arguments(workload, seed)
+    plain = contract.plainest()[0](*arguments, **workload.options)
+    return _Expected(*_exact(contract, workload, seed), outputs(contract, plain))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _exact(contract: Contract, workload: Workload, seed: int) -> Any:
+    """The rest of what is expected: in float64 no factor is rounded, whatever the machine."""
     import jax
 
-    arguments = contract.workloads.arguments(workload, seed)
-    function, _ = contract.plainest()
-    plain = function(*arguments, **workload.options)
-    wide = [_wide(a) for a in arguments]
+    wide = [_wide(a) for a in contract.workloads.arguments(workload, seed)]
 
     def of(function: Callable[..., Any] | None) -> tuple[Any, ...]:
         if function is None:
@@ -172,37 +178,33 @@ def _expected(contract: Contract, workload: Workload, seed: int) -> _Expected:
         return outputs(contract, function(*wide, **workload.options))
 
     with jax.enable_x64(True), np.errstate(invalid="ignore"):
-        return _Expected(
-            of(contract.reference),
-            of(contract.magnitude),
-            of(contract.rounding),
-            outputs(contract, plain),
-        )
+        return tuple(map(of, (contract.reference, contract.magnitude, contract.rounding)))
 
 
 @functools.lru_cache(maxsize=KEPT)
-def _pulled(contract: Contract, workload: Workload, seed: int) -> _Pulled:
+def _pulled(
+    contract: Contract, workload: Workload, seed: int, machine: str | None = None
+) -> _Pulled:
     """Computed once for all implementations."""
+    job, cotangents, *exact = _pulled_exact(contract, workload, seed)
+    return _Pulled(cotangents, *exact, contract.plainest()[1].pull(job, cotangents))
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _pulled_exact(contract: Contract, workload: Workload, seed: int) -> Any:
     import jax
 
     from kernels.proof.backends import jax_arrays
 
+    places = [positions(contract, names) for names in (contract.differentiable, contract.static)]
     arguments = contract.workloads.arguments(workload, seed)
-    function, backend = contract.plainest()
-    job = Job(
-        function,
-        arguments,
-        dict(workload.options),
-        positions(contract, contract.differentiable),
-        positions(contract, contract.static),
-    )
+    job = Job(contract.plainest()[0], arguments, dict(workload.options), *places)
     # Two workloads of one size do not share their cotangents, nor do two seeds.
     rng = np.random.default_rng((seed, zlib.crc32(str(workload).encode())))
-    shapes = _expected(contract, workload, seed).plain
+    shapes = _expected(contract, workload, seed, multiplier()).plain
     cotangents = tuple(rng.standard_normal(r.shape).astype(r.dtype) for r in shapes)
-    plain = backend.pull(job, cotangents)
     with jax.enable_x64(True):
-        wide = replace(job, function=contract.reference, arguments=[_wide(a) for a in arguments])
+        wide = replace(job, function=contract.reference, arguments=[*map(_wide, job.arguments)])
         wide_cotangents = [_wide(c) for c in cotangents]
         exact = jax_arrays.pull(wide, wide_cotangents)
         sizes = None
@@ -219,7 +221,7 @@ def _pulled(contract: Contract, workload: Workload, seed: int) -> _Pulled:
                 arguments=[abs(a) if _is_float(a) else a for a in wide.arguments],
             )
             sizes = jax_arrays.pull(positive, [abs(c) for c in wide_cotangents])
-    return _Pulled(cotangents, exact, sizes, plain)
+    return job, cotangents, exact, sizes
 
 
 def _is_float(value: Any) -> bool:

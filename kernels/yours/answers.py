@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import dataclasses
 import functools
 import importlib.util
@@ -138,7 +137,8 @@ def load(
                 cloudpickle.register_pickle_by_value(module(known.file))
             claim = Claim(_on(known, mesh))
             problems = [str(w) for w in claim.workloads.named]
-            claim.outputs  # noqa: B018  # runs the reference once
+            with multiplying(WHOLE):
+                claim.outputs  # noqa: B018  # runs the reference once
             _claims[known.name] = claim
             devices = str(claim.spread or "")
             asked = {"chips": known.chips, "budget": known.budget, "devices": devices}
@@ -232,9 +232,10 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     claim = _claims[name]
     start = time.perf_counter()
     workload = claim.workloads.named[place]
-    if (rung == "interpret" and place) and not judge.tells(claim, workload, seed):
-        words = "the reference itself loses its digits, or overflows, on such values"
-        return {"status": "dropped", "message": words}
+    with multiplying(WHOLE):
+        if (rung == "interpret" and place) and not judge.tells(claim, workload, seed):
+            words = "the reference itself loses its digits, or overflows, on such values"
+            return {"status": "dropped", "message": words}
     not_run, rounds_at = _looked_at(claim)
     if not_run:
         return {"status": ladder.SKIPPED, "message": not_run}
@@ -250,10 +251,9 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
         [check] = ladder.climb(_subject(claim, backend), rung, [workload], seed)
     used, rounded, note = check.used, "", ""
     if rounds_at is not None and rung != "compile" and check.used is not None:
-        # A copy: what is remembered of the claim is of whole factors.
-        subject = _subject(copy.copy(claim), backend)
+        backend.orders = 1  # in no other order are factors rounded otherwise
         with multiplying(machine):
-            [check] = ladder.climb(subject, rung, [workload], seed)
+            [check] = ladder.climb(_subject(claim, backend), rung, [workload], seed)
         rounded = ROUNDED[machine].format(rounds_at)
         used = max(used or 0.0, check.used or 0.0)
         note = f"{name}: {rounded}. With whole factors it is right; with rounded ones it is as "

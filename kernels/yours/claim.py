@@ -10,6 +10,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -71,6 +72,8 @@ class Claim:
         if self.spread and self.static:
             fail("static", ", ".join(self.static), "nothing, on a mesh")
         self._first = leaves
+        self._made: dict[Any, Any] = {}  # see _once
+        self._plainest = self._signed(self._plain)
         self.reference = self._signed(lambda *leaves: self._widely(leaves)(*leaves))
         self.magnitude = self._signed(functools.partial(self._size, absolute=True))
         narrow = any(is_float(leaf) and leaf.dtype.itemsize < 4 for leaf in leaves)
@@ -116,7 +119,7 @@ class Claim:
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
         """The reference in the dtype of its arguments."""
-        return self._signed(self._plain), XLA
+        return self._plainest, XLA
 
     @functools.cached_property
     def function(self) -> Callable[..., tuple[Any, ...]]:
@@ -221,19 +224,32 @@ class Claim:
 
     def _widely(self, leaves: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
         """The oracle for such leaves: the reference, where it casts to a narrow float cast to
-        float64 instead. It is compiled once; NumPy's own is run as it is."""
+        float64 instead. It is compiled; what no tracer runs, as NumPy's own, is run as it is."""
         import jax
 
         # Integers stay what they are: a reference may loop over them in Python.
         places = [i for i, a in enumerate(leaves) if is_float(a) or hasattr(a, "aval")]
         function, arrays = at_places(self._plain, leaves, places)
-        wide = rewritten.widened(function)
-        if not any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
-            try:
-                wide = jax.jit(wide).lower(*arrays).compile()
-            except (jax.errors.JAXTypeError, TypeError, ValueError):  # NumPy's own
-                return self._plain
-        return lambda *values: tuple(wide(*[values[place] for place in places]))
+
+        # What is made of integers alone may have to be numbers.
+        early = jax.ensure_compile_time_eval()(function)
+
+        def compiled() -> Any:
+            for one in (function, early):
+                with contextlib.suppress(jax.errors.JAXTypeError, TypeError, ValueError):
+                    return jax.jit(rewritten.widened(one)).lower(*arrays).compile()
+            return None
+
+        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+        wide = rewritten.widened(function) if traced else self._once("wide", leaves, compiled)
+        return (lambda *values: tuple(wide(*[values[p] for p in places]))) if wide else self._plain
+
+    def _once(self, what: str, leaves: Sequence[Any], make: Callable[[], Any]) -> Any:
+        """What is made for such leaves, whatever the values of floats among them: made once."""
+        key = what, *map(_decides, leaves)
+        if key not in self._made:
+            self._made[key] = make(), leaves  # these too, lest their ids be given again
+        return self._made[key][0]
 
     def _signed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function with the leaves' names as its parameters', which the rungs go by."""
@@ -260,12 +276,15 @@ class Claim:
     def _size(self, *leaves: Any, absolute: bool) -> list[np.ndarray]:
         """How much a result depends on the arguments; absolute: and at least what rounding alone
         may do to it, as to 1 + tanh(x) where tanh is nearly -1."""
+        import jax
+
         sizes = _amplified(self._widely(leaves), leaves, absolute)
         if absolute:
             places = [i for i, a in enumerate(leaves) if is_float(a)]
             function, arrays = at_places(self._plain, leaves, places)
+            make = lambda: jax.jit(rewritten.rounded(rewritten.widened(function)))
             with contextlib.suppress(Exception):  # NumPy's own is not traced
-                return _rounded(rewritten.widened(function), arrays, sizes)
+                return _rounded(self._once("rounded", leaves, make), arrays, sizes)
         return sizes
 
     def _pull_size(self, *arguments: Any) -> list[np.ndarray]:
@@ -285,19 +304,19 @@ class Claim:
 
         count, results = len(self.leaves), len(self.outputs)
         wanted = positions(self, self.differentiable)  # type: ignore[arg-type]
-        values = list(arguments[:count])
-        gradient, _ = jax_arrays.programs(Job(self.reference, values, {}, wanted))[1]
-        compiled = jax.jit(gradient)
-
-        def taken(changed: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(changed[count:]), *(a for a in changed[:count] if hasattr(a, "shape"))
+        job = Job(self.reference, arguments[:count], {}, wanted)
 
         def gradients(*changed: Any) -> list[Any]:
-            return list(compiled(*taken(changed)))[results:]
+            return jax_arrays.pull(replace(job, arguments=changed[:count]), changed[count:])
 
-        of_arguments = lambda *arrays: gradient(*arrays)[results:]
+        def make() -> Any:
+            gradient, _ = jax_arrays.programs(job)[1]
+            return jax.jit(rewritten.rounded(lambda *arrays: gradient(*arrays)[results:]))
+
         sizes = _amplified(gradients, arguments, absolute=True)
-        return _rounded(of_arguments, taken(arguments), sizes)
+        arrays = (a for a in arguments[:count] if hasattr(a, "shape"))
+        errors = self._once("rounded gradient", arguments, make)
+        return _rounded(errors, (tuple(arguments[count:]), *arrays), sizes)
 
 
 def _called(function: Callable[..., Any], tree: Any, leaves: Sequence[Any]) -> Any:
@@ -394,12 +413,11 @@ def _amplified(
     return sizes
 
 
-def _rounded(function: Callable[..., Any], arrays: Any, sizes: Any) -> list[np.ndarray]:
-    """The sizes of a function's results; at least what the budget needs for rounding alone."""
-    import jax
-
-    errors = jax.jit(rewritten.rounded(function))(*arrays)
-    return [np.maximum(s, np.asarray(e, np.float64) / ROUNDINGS) for s, e in zip(sizes, errors)]
+def _rounded(errors: Callable[..., Any], arrays: Any, sizes: Any) -> list[np.ndarray]:
+    """The sizes of a function's results; at least what the budget needs for rounding alone.
+    errors: as rewritten.rounded makes them."""
+    pairs = zip(sizes, errors(*arrays), strict=True)
+    return [np.maximum(s, np.asarray(e, np.float64) / ROUNDINGS) for s, e in pairs]
 
 
 # --- leaves ---------------------------------------------------------------------------------------
@@ -427,6 +445,13 @@ def _tells(result: Any) -> bool:
 def is_float(value: Any) -> bool:
     """Whether it is a NumPy array of floats, of any width."""
     return isinstance(value, np.ndarray) and value.dtype.kind not in "iubOSU"
+
+
+def _decides(leaf: Any) -> Any:
+    """What a program depends on that takes the leaf's value where it is a float array."""
+    if not isinstance(leaf, np.ndarray):
+        return id(leaf)
+    return leaf.shape, leaf.dtype, b"" if is_float(leaf) else leaf.tobytes()
 
 
 def _is_data(value: np.ndarray) -> bool:

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from kernels.machines.compat import changed, jax_views
 from kernels.machines.compat.jax_products import TPU, multiplying
 
@@ -46,7 +48,23 @@ def forced(params: Any) -> Iterator[None]:
     is part of the key of jax.jit, so nothing traced within is met outside."""
     from jax.experimental.pallas import tpu as pltpu
 
-    with pltpu.force_tpu_interpret_mode(params), as_a_chip(), jax_views.taught():
+    with pltpu.force_tpu_interpret_mode(params), as_a_chip(), jax_views.taught(), _numpys():
+        yield
+
+
+@contextlib.contextmanager
+def _numpys() -> Iterator[None]:
+    """Let callbacks have NumPy's arrays, of which the simulation makes numbers: JAX puts each on a
+    device, for half the time of a simulation, and logs what they raise, which we report. Patches
+    `io_callback_impl` of jax._src.callback."""
+    import jax
+    from jax._src import callback as callbacks
+
+    def called(*args: Any, callback: Any, **_: Any) -> Any:
+        results = callback(*map(np.array, args))  # copies: XLA writes over its own
+        return [*map(np.asarray, jax.tree.leaves(results))]
+
+    with mock.patch.object(callbacks, "io_callback_impl", called):
         yield
 
 
@@ -160,13 +178,6 @@ def is_its_own(error: BaseException | None) -> bool:
     files = re.findall(r'File "([^"]+)"', str(error))
     kind = last_words(error).split(":")[0]
     return bool(files) and kind in gaps and any(part in files[-1] for part in inside)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep JAX from logging the traceback of a callback whose error we report ourselves."""
-    with mock.patch.object(logging.getLogger("jax._src.callback"), "disabled", True):
-        yield
 
 
 @contextlib.contextmanager

@@ -12,10 +12,12 @@ import contextlib
 import functools
 import inspect
 import itertools
+import logging
 import re
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 from kernels.machines.compat import jax_interpreter
 
@@ -44,7 +46,7 @@ def machine(params: Any, patience: float) -> Iterator[list[str]]:
         with (
             force_gpu_interpret_mode(params),
             jax_interpreter.silent() as reports,
-            jax_interpreter.quiet(),
+            mock.patch.object(logging.getLogger("jax._src.callback"), "disabled", True),
             jax_interpreter.compiled_once(),
         ):
             yield seen

@@ -139,7 +139,6 @@ def simulate_here(
         with (
             jax_interpreter.forced(params),
             jax_interpreter.races() as races,
-            jax_interpreter.quiet(),
             jax_interpreter.compiled_once(),
             jax_devices.turns(seed) if turns else contextlib.nullcontext(failed) as failed,
         ):

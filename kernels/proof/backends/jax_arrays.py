@@ -11,6 +11,9 @@ import numpy as np
 from kernels.machines.checks import kept_by_jax
 from kernels.proof.backends.job import Job
 
+KEPT = 8  # programs of gradients
+_made: dict[Any, Callable[..., Any]] = {}
+
 
 def _traced(job: Job) -> tuple[int, ...]:
     """Positions of the arguments that are traced: arrays whose values nothing depends on."""
@@ -93,11 +96,19 @@ def programs(job: Job, **more: Any) -> list[tuple[Callable[..., Any], list[Any]]
 
 
 def pull(job: Job, cotangents: Sequence[Any], **more: Any) -> list[np.ndarray]:
-    """The gradients by the wanted arguments; one compilation instead of one for each operation."""
+    """The gradients by the wanted arguments; one compilation instead of one for each operation, and
+    none for the values of another draw."""
     import jax
 
     call, arrays = _call(job, **more)
-    gradient = jax.jit(_pulled(job, call))
+    fixed = [a for i, a in enumerate(job.arguments) if i not in _traced(job)]
+    whole = [(a.shape, a.tobytes()) if isinstance(a, np.ndarray) else id(a) for a in fixed]
+    options = *job.options, *map(id, job.options.values()), str(more)
+    key = job.function, job.wanted, _traced(job), *whole, *options
+    # Compiled once for all draws; what has an id in the key is kept with the function.
+    gradient = _made[key] = _made.pop(key, None) or jax.jit(_pulled(job, call))
+    if len(_made) > KEPT:
+        _made.pop(next(iter(_made)))
     return [np.asarray(g) for g in gradient(list(cotangents), *arrays)[1]]
 
 

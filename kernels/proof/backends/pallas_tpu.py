@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,6 +21,8 @@ from kernels.proof.backends.xla import OnTpu
 FEW = ("v5e", "v6e")  # that what a lesson or a reader brings is compiled for
 CHIPS = (*FEW, "v7x")  # that every kernel of the catalog is compiled for
 COMPILE_SECONDS = 120.0  # that a compilation may take
+# Functions at which JAX's plain interpreter failed.
+_unknown: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
 
 
 def check_index_maps(calls: Sequence[Any]) -> None:
@@ -172,38 +175,34 @@ class Brought(_PallasTpu):
 
         That one copies by hand, waits for semaphores and knows emit_pipeline.
         """
-        return self._interpreted(lambda: super(Brought, self).interpret(job))
+        return self._interpreted(lambda: super(Brought, self).interpret(job), job)
 
     def pull(self, job: Job, cotangents: Sequence[Any]) -> Sequence[Any]:
-        return self._interpreted(lambda: super(Brought, self).pull(job, cotangents))
+        return self._interpreted(lambda: super(Brought, self).pull(job, cotangents), job)
 
-    def _interpreted(self, call: Callable[[], Any]) -> Any:
-        from kernels.machines.compat import jax_interpreter
-
-        with jax_interpreter.as_a_chip(*self.seen_as):
-            return self._by_either(call)
-
-    def _by_either(self, call: Callable[[], Any]) -> Any:
+    def _interpreted(self, call: Callable[[], Any], job: Job) -> Any:
         import jax
         from jax.experimental.pallas import tpu as pltpu
 
         from kernels.machines.compat import jax_interpreter
 
-        try:
-            with jax_interpreter.forced(True):
-                return jax.block_until_ready(call())
-        except Exception:  # of the kernel, or of the interpreter: the other one tells
-            pass
-        try:
-            with jax_interpreter.forced(jax_interpreter.parameters()), jax_interpreter.quiet():
-                return jax.block_until_ready(call())
-        except Exception as error:
-            pltpu.reset_tpu_interpret_mode_state()
-            if jax_interpreter.is_its_own(error):
-                words = jax_interpreter.last_words(error) or brief(error)
-                raise Skipped(f"JAX's interpreters do not know all of it: {words}") from None
-            words = jax_interpreter.last_words(error)
-            raise Refused(words or located(error)) from error
+        with jax_interpreter.as_a_chip(*self.seen_as):
+            if job.function not in _unknown:
+                try:
+                    with jax_interpreter.forced(True):
+                        return jax.block_until_ready(call())
+                except Exception:  # of the kernel, or of the interpreter: the other one tells
+                    _unknown.add(job.function)
+            try:
+                with jax_interpreter.forced(jax_interpreter.parameters()):
+                    return jax.block_until_ready(call())
+            except Exception as error:
+                pltpu.reset_tpu_interpret_mode_state()
+                if jax_interpreter.is_its_own(error):
+                    words = jax_interpreter.last_words(error) or brief(error)
+                    raise Skipped(f"JAX's interpreters do not know all of it: {words}") from None
+                words = jax_interpreter.last_words(error)
+                raise Refused(words or located(error)) from error
 
     def simulate(self, job: Job, order: int, watched: bool = True) -> Simulated:
         from kernels.machines.compat import jax_interpreter
