@@ -76,7 +76,11 @@ def linear_cross_entropy(
     checks.instance("block", block, CrossEntropyBlocks)
     known = _check_labels(labels, w.shape[1])
     loss = chosen(x, w, labels, block=block, interpret=interpret)
-    return loss if known else loss * _nan_where_none(labels, w.shape[1])
+    if known:
+        return loss
+    import jax.numpy as jnp
+
+    return loss * jnp.where((labels >= 0) & (labels < w.shape[1]), np.float32(1), np.float32("nan"))
 
 
 def _check_labels(labels: Any, v: int) -> bool:
@@ -88,12 +92,6 @@ def _check_labels(labels: Any, v: int) -> bool:
     if wrong.size:
         checks.fail(f"labels[{wrong[0]}]", values[wrong[0]], f"0 to {v - 1}, columns of w")
     return True
-
-
-def _nan_where_none(labels: Any, v: int) -> Any:
-    import jax.numpy as jnp
-
-    return jnp.where((labels >= 0) & (labels < v), 1.0, jnp.nan).astype(jnp.float32)
 
 
 LINEAR_CROSS_ENTROPY = Operator(

@@ -65,9 +65,12 @@ def require(module: str, purpose: str) -> ModuleType:
             how to get it.
     """
     if not available(module):
+        extra = EXTRAS[module]
+        how = f"`pip install 'kernels-rung-by-rung[{extra}]'`"
+        if (Path(__file__).parents[2] / "constraints.txt").exists():
+            how = f"`pip install -c constraints.txt -e '.[{extra}]'` in the project's folder"
         raise MissingPackage(
-            f"{module} is needed for {purpose}, and is not installed. Install it with "
-            f"{_command(EXTRAS[module])}.",
+            f"{module} is needed for {purpose}, and is not installed. Install it with {how}.",
             name=module,
         )
     try:
@@ -82,10 +85,3 @@ def require(module: str, purpose: str) -> ModuleType:
             f"Install it; {how}.",
             name=module,
         ) from error
-
-
-def _command(extra: str) -> str:
-    """What installs an extra: in the project's folder, or of the installed package."""
-    if (Path(__file__).parents[2] / "constraints.txt").exists():
-        return f"`pip install -c constraints.txt -e '.[{extra}]'` in the project's folder"
-    return f"`pip install 'kernels-rung-by-rung[{extra}]'`"

@@ -14,7 +14,6 @@ from kernels.proof.backends.nki import NKI
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
 from kernels.proof.contract import Implementation, Operator
-from kernels.proof.workload import Workload
 
 DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
 STORED = ("int8", "float8_e4m3fn", "float8_e5m2")  # weights, and as int8 also pairs of int4
@@ -265,11 +264,6 @@ def _check_indices(rows: Any, columns: Any, number: int, shape: tuple[int, int])
         checks.fail("columns", "one with two blocks in the same place", "one block in each place")
 
 
-def _only_products(workload: Workload) -> bool:
-    fused = set(workload.options) - {"transpose_rhs"}
-    return not fused and workload.dtype in ("float32", "bfloat16")
-
-
 _OWN = {"block": "chooses its own"}
 _ONLY = dict.fromkeys(("prologue", "activation", "transpose_rhs"), "only multiplies")
 
@@ -298,7 +292,10 @@ MATMUL = Operator(
             "nki",
             NKI,
             "nki:matmul",
-            accepts=_only_products,
+            accepts=lambda workload: (
+                {*workload.options} <= {"transpose_rhs"}
+                and workload.dtype in ("float32", "bfloat16")
+            ),
             lacks={name: why for name, why in _ONLY.items() if name != "transpose_rhs"} | _OWN,
             tunable=False,
             differentiable=False,

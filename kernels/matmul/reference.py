@@ -65,16 +65,13 @@ def quantized_matmul_rounding(
     return (x**2 @ _weights(y, y_scale, x.shape[1], weights) ** 2) ** 0.5
 
 
-def _dense(blocks, rows, columns, m, k):
-    """x[bm·row + i, bk·column + j] += block[i, j] for every block, as far as x goes."""
-    _, bm, bk = blocks.shape
-    i = bm * rows[:, None, None] + np.arange(bm)[None, :, None]
-    j = bk * columns[:, None, None] + np.arange(bk)[None, None, :]
-    return jnp.zeros((m, k), blocks.dtype).at[i, j].add(blocks, mode="drop")
-
-
 def block_sparse_matmul(blocks, y, rows, columns, *, m=None):
     """x y, of x only blocks at (rows, columns), in the precision of the arguments."""
     if blocks.dtype == np.int8:
         blocks, y = jnp.asarray(blocks, int), jnp.asarray(y, int)
-    return _dense(blocks, rows, columns, m or len(y), len(y)) @ y
+    _, bm, bk = blocks.shape
+    i = bm * rows[:, None, None] + np.arange(bm)[None, :, None]
+    j = bk * columns[:, None, None] + np.arange(bk)[None, None, :]
+    # A block may go beyond x.
+    x = jnp.zeros((m or len(y), len(y)), blocks.dtype).at[i, j].add(blocks, mode="drop")
+    return x @ y

@@ -3,16 +3,10 @@
 import numpy as np
 
 
-def _powers(x):
-    """exp(x − the row's largest)."""
-    xp = x.__array_namespace__()
-    return xp.exp(x - xp.max(x, axis=-1, keepdims=True))
-
-
 def softmax(x):
     """[..., n] → [..., n], along the last axis."""
     with np.errstate(invalid="ignore"):
-        powers = _powers(x)
+        powers = x.__array_namespace__().exp(x - x.max(-1, keepdims=True))
         return powers / powers.sum(-1, keepdims=True)
 
 

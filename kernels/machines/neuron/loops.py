@@ -63,7 +63,12 @@ class _Body(NamedTuple):
         ]
         if not now or len(before) != len(now) or fresh[0] != fresh[1]:
             return None
-        if not all(map(_alike, before, now)):
+        # Alike but for what they touch.
+        if any(
+            old != new._replace(reads=old.reads, writes=old.writes)
+            or [len(old.reads), len(old.writes)] != [len(new.reads), len(new.writes)]
+            for old, new in zip(before, now)
+        ):
             return None
         steps = [
             [*map(_step, (*old.reads, *old.writes), (*new.reads, *new.writes))]
@@ -81,12 +86,6 @@ class _Body(NamedTuple):
             reads = len(one.reads)
             later.append(one._replace(reads=tuple(moved[:reads]), writes=tuple(moved[reads:])))
         return later
-
-
-def _alike(one: EngineInstruction, other: EngineInstruction) -> bool:
-    """Whether two are the same but for what they touch."""
-    same = len(one.reads) == len(other.reads) and len(one.writes) == len(other.writes)
-    return same and one == other._replace(reads=one.reads, writes=one.writes)
 
 
 def _flat(access: Access) -> list[int]:

@@ -59,12 +59,6 @@ def _updated(instruction: HloInstruction) -> float:
     return min(1.0, sizes[0] / sizes[1]) if len(sizes) == 2 and sizes[1] else 1.0
 
 
-def _cut(part: Array, whole: Array) -> float:
-    """The share of an array that is fetched for a slice of it: whole tiles of its layout, as each
-    lies in HBM in one piece."""
-    return replace(whole, shape=part.shape).bytes / (whole.bytes or 1)
-
-
 def _written(module: Module, instruction: HloInstruction) -> list[float]:
     """The share that is written of each result."""
     if instruction.opcode in UPDATES:
@@ -115,7 +109,9 @@ def _share_of(
         # An asynchronous one names its operand among its results, and first.
         part = reader.results[reader.opcode == "slice-start" :][:1]
         if reader.opcode != "gather" and part and reader.operands:
-            return _cut(part[0], reader.operands[0])
+            # Whole tiles of its layout, as each lies in HBM in one piece.
+            whole = reader.operands[0]
+            return replace(whole, shape=part[0].shape).bytes / (whole.bytes or 1)
         sizes = [math.prod(a.shape) for a in (*part, *reader.operands[:1])]
         return sizes[0] / sizes[1] if len(sizes) == 2 and sizes[1] else 1.0
     if reader.opcode == "fusion" and reader.called:

@@ -191,7 +191,9 @@ class Cost:
 
     def _kernel_op(self, kernel: KernelProfile, instruction: HloInstruction) -> OpEstimate:
         chip, call = self.chip, kernel.call
-        in_vmem = _in_vmem(call, instruction)
+        inputs = instruction.operands[len(instruction.operands) - len(call.inputs) :]
+        pairs = [*zip(call.inputs, inputs), *zip(call.outputs, instruction.results)]
+        in_vmem = {id(operand) for operand, array in pairs if array.space == 1}
         moved = {"input": 0, "output": 0}
         for operand in call.operands:
             if id(operand) in in_vmem:
@@ -523,10 +525,3 @@ def _operation(
         origin=instruction.origin,
         **rest,
     )
-
-
-def _in_vmem(call: Any, instruction: HloInstruction) -> set[int]:
-    """The ids of the operands that XLA keeps in VMEM, so that they do not come from HBM."""
-    inputs = instruction.operands[len(instruction.operands) - len(call.inputs) :]
-    pairs = [*zip(call.inputs, inputs), *zip(call.outputs, instruction.results)]
-    return {id(operand) for operand, array in pairs if array.space == 1}
