@@ -36,23 +36,40 @@ class Table:
         body = "".join(row(cells, "td") for cells in self.rows)
         return f'<table class="kernel-table table">{above}{head}<tbody>{body}</tbody></table>'
 
-    def __rich__(self) -> Any:
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         from rich import box
-        from rich.console import Group
         from rich.table import Table as Grid
         from rich.text import Text
 
         grid = Grid.grid(padding=(0, 2))
         if self.columns:
-            grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-        for title in self.columns:
-            grid.add_column(
-                Text(title), justify="right" if title in self.right else "left", overflow="fold"
-            )
+            gap, widths = self._widths(options.max_width)
+            grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, gap - 2))
+            for title, width in zip(self.columns, widths):
+                side: Any = "right" if title in self.right else "left"
+                grid.add_column(Text(title), justify=side, overflow="fold", width=width)
         for row in self.rows:
             grid.add_row(*(Text(cell, style=self.colours.get(cell, "")) for cell in row))
-        # A title of its own is not folded to the table's width.
-        return Group(Text(self.caption, style="bold"), grid) if self.caption else grid
+        if self.caption:  # a title of its own is not folded to the table's width
+            yield Text(self.caption, style="bold")
+        yield grid
+
+    def _widths(self, whole: int) -> tuple[int, Sequence[int | None]]:
+        """The gap between columns, and each's width: between words the longest are folded until all
+        fit into `whole` characters. None each where they fit as they are, or words must be cut."""
+        from rich.cells import cell_len
+
+        columns = list(zip(self.columns, *self.rows))
+        longest = [max(map(cell_len, cells)) for cells in columns]
+        words = [max(cell_len(w) for c in cells for w in c.split() or [""]) for cells in columns]
+        for gap in (3, 2):
+            widths, room = longest[:], whole - 2 - gap * (len(columns) - 1)
+            while sum(widths) > room and gap == 2 and widths != words:
+                foldable = [i for i, width in enumerate(widths) if width > words[i]]
+                widths[max(foldable, key=widths.__getitem__)] -= 1
+            if sum(widths) <= room:
+                return gap, widths
+        return 2, [None] * len(columns)
 
     def markdown(self) -> str:
         """The table for a pull request."""
