@@ -54,22 +54,17 @@ class Table:
             yield Text(self.caption, style="bold")
         yield grid
 
-    def _widths(self, whole: int) -> tuple[int, Sequence[int | None]]:
-        """The gap between columns, and each's width: between words the longest are folded until all
-        fit into `whole` characters. None each where they fit as they are, or words must be cut."""
-        from rich.cells import cell_len
-
+    def _widths(self, room: int) -> tuple[int, Sequence[int | None]]:
+        """The gap between columns, and the width of each, so that they fit into `room` characters:
+        the widest are folded between words; None each where words have to be cut."""
         columns = list(zip(self.columns, *self.rows))
-        longest = [max(map(cell_len, cells)) for cells in columns]
-        words = [max(cell_len(w) for c in cells for w in c.split() or [""]) for cells in columns]
-        for gap in (3, 2):
-            widths, room = longest[:], whole - 2 - gap * (len(columns) - 1)
-            while sum(widths) > room and gap == 2 and widths != words:
-                foldable = [i for i, width in enumerate(widths) if width > words[i]]
-                widths[max(foldable, key=widths.__getitem__)] -= 1
-            if sum(widths) <= room:
-                return gap, widths
-        return 2, [None] * len(columns)
+        widths = [max(map(len, cells)) for cells in columns]
+        words = [max(map(len, " ".join(cells).split()), default=0) for cells in columns]
+        gap = 3 if sum(widths) + 3 * len(columns) - 1 <= room else 2
+        room -= 2 + gap * (len(columns) - 1)
+        while sum(widths) > room >= sum(words):
+            widths[max((w, i) for i, w in enumerate(widths) if w > words[i])[1]] -= 1
+        return gap, widths if sum(widths) <= room else [None] * len(columns)
 
     def markdown(self) -> str:
         """The table for a pull request."""

@@ -98,8 +98,6 @@ class Claim:
     @functools.cached_property
     def workloads(self) -> Workloads:
         """The draws: as given, with a large mean, over many powers of ten, with ties."""
-        import jax
-
         again, _, _ = self._flat(np.random.default_rng(1))
         draws = 1 if all(map(_same, self._first, again)) else DRAWS
         named = [Drawn(f"values as drawn, {n + 1}", {"draw": n}, self._dtype) for n in range(draws)]
@@ -112,8 +110,7 @@ class Claim:
             ]
         if "wide" in self.declared.values and floats:
             named.append(Drawn("wide range of values", {"draw": 0, "wide": 1}, self._dtype, "wide"))
-        dtypes = [str(getattr(leaf, "dtype", "")) for leaf in jax.tree.leaves(self._result)]
-        whole = any(dtype.startswith(("int", "uint", "bool")) for dtype in dtypes)
+        whole = any(np.asarray(r).dtype.kind in "iub" for r in self._plain(*self._first))
         if "ties" in self.declared.values and floats and whole:
             named.append(Drawn("each value twice", {"draw": 0, "ties": 1}, self._dtype, "ties"))
         if "given" not in self.declared.values:
@@ -205,7 +202,7 @@ class Claim:
             spread = np.random.default_rng(seed + 1)
             leaves = [_spread(a, spread) if is_float(a) and _is_data(a) else a for a in leaves]
         if "ties" in sizes:
-            leaves = [_mirrored(a) if is_float(a) and _is_data(a) else a for a in leaves]
+            leaves = [_twice(a) if is_float(a) and _is_data(a) else a for a in leaves]
         return tuple(leaves)
 
     # --- functions of leaves --------------------------------------------------------------------
@@ -461,7 +458,7 @@ def _spread(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.clip(wide, -largest, largest).astype(array.dtype)
 
 
-def _mirrored(array: np.ndarray) -> np.ndarray:
+def _twice(array: np.ndarray) -> np.ndarray:
     """With each value of it twice along each axis that is not short, as boxes' four numbers are."""
     for axis in (axis for axis, size in enumerate(array.shape) if size >= 8):
         array = np.maximum(array, np.flip(array, axis))

@@ -96,7 +96,6 @@ def guard(
         if not update:
             losses = [f"{path} is in the baseline, and is gone" for path in missing]
         files = [(str(folder / path), "") for path in paths if path not in missing]
-    named = {key.rpartition("@")[0] for key in known} if as_it_was else set()
     entries: dict[str, dict[str, Any]] = {}
     questions: list[tuple[str, str, str, str]] = []  # path, kernel, shapes and chip of each entry
     reasons: list[dict[str, str]] = []
@@ -105,11 +104,11 @@ def guard(
         source = digest(Path(path).read_bytes())
         for kernel, own in declared_in(path, name):
             stem = f"{inside}:{kernel}@"
-            if as_it_was and stem[:-1] not in named:
+            old = dict.fromkeys(k[len(stem) :].split()[0] for k in known if k.startswith(stem))
+            if as_it_was and not old:
                 continue
-            olds = {k[len(stem) :].split()[0]: 0 for k in known if k.startswith(stem)}
             limits: dict[str, Any] = dict(timeout=timeout, progress=progress)
-            targets = tuple(chips or (as_it_was and olds) or own)
+            targets = tuple(chips or (as_it_was and old) or own)
             report = prove_file(path, kernel, rungs=tuple(rungs), chips=targets, **limits)
             statuses = ((rung, {r.status for r in report.of(kernel, rung)}) for rung in rungs)
             held = [rung for rung, those in statuses if those and those <= {"passed", "partial"}]

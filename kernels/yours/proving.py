@@ -206,10 +206,10 @@ def asking(
     command = python(WORKER, *([] if memory is None else [str(memory)]))
 
     def ask(question: dict[str, Any]) -> dict[str, Any]:
-        if time.monotonic() >= end:
+        if (seconds := end - time.monotonic()) <= 0:
             raise Lost("not begun: --timeout was up")
+        left = lambda most: max(min(most, end - time.monotonic()), 0.0)
         loads = question["what"] == "load"
-        seconds = min(max(timeout, LOADING) if loads else timeout, end - time.monotonic())
         try:
             if not alive or alive[-1].ended:
                 source = (loaded or [question])[0]
@@ -217,11 +217,11 @@ def asking(
                 before = walls(files) if sandbox else []
                 alive.append(Child(before + command, plain=sandbox))
                 if loaded and not loads:
-                    most = min(max(timeout, LOADING), end - time.monotonic())
-                    alive[-1].ask(loaded[0], most)
+                    alive[-1].ask(loaded[0], seconds := left(max(timeout, LOADING)))
             if loads:
                 loaded[:] = [question]
-            return _good(alive[-1].ask(question, max(min(seconds, end - time.monotonic()), 0.0)))
+            seconds = left(max(timeout, LOADING) if loads else timeout)
+            return _good(alive[-1].ask(question, seconds))
         except ChildLate:
             raise Lost(_late(seconds)) from None
         except ChildDied as died:

@@ -303,6 +303,7 @@ def test_two_kernels_and_two_commits_side_by_side(here):
         (("tune", "mine.py:power"), "--over is left out"),
         (("tune", "mine.py:power", "--over", "rows=8"), "argument 'rows'); accepted: power(x"),
         (("guard", "--baseline", "none.json"), "--update writes one"),
+        (("estimate", "mine.py:power"), "`python -m kernels explain mine.py:power`"),
         (("explain", "mine.py:power", "--trips", "x"), "--trips is 'x'; accepted: N, KERNEL=N"),
         (("explain", "mine.py:huge", "--mesh", "x=2", "--args", "f32[8,8]"), "one of a function"),
         (("explain", "mine.py:power", "--mesh", "x=2"), "in_specs is None; accepted"),
@@ -380,6 +381,16 @@ def test_what_guard_fails_for(guarded):
         "power on v5e lost the rung interpret: wrong",
         "power on v5e compiles no more: too large",
     )
+
+
+def test_guard_keeps_to_the_kernels_and_chips_of_its_baseline(here, guarded, monkeypatch):
+    guarded(lambda *_: 1e-6)(update=True)
+    declared = [("power", ("v5e", "v6e")), ("other", ("v5e",))]
+    monkeypatch.setattr(guarding, "declared_in", lambda *_: declared)
+    again = guarding.guard(here / "estimates.json")
+    assert [line[:2] for line in again.lines] == [("power", "v5e")] and not again.notes
+    declared.pop(0)
+    assert "is gone" in guarding.guard(here / "estimates.json").losses[0]
 
 
 def test_guard_takes_buckets_and_tells_an_upgrade_from_a_regression(here, guarded, monkeypatch):
