@@ -20,8 +20,7 @@ def judge(
         ),
     ] = None,
     reference: Annotated[
-        str,
-        typer.Option(help="The originals of files in KernelBench's form: a file or a folder."),
+        str, typer.Option(help="The originals of files in KernelBench's form: a file or a folder.")
     ] = "",
     chip: Annotated[
         list[str] | None,

@@ -8,12 +8,8 @@ import types
 
 import jax.numpy as jnp
 import jax_kernels as right
-from jax.experimental.pallas.ops.tpu import flash_attention, matmul
+from jax.experimental.pallas.ops.tpu import flash_attention, matmul, splash_attention
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention_kernel
-from jax.experimental.pallas.ops.tpu.splash_attention import (
-    splash_attention_kernel,
-    splash_attention_mask,
-)
 
 import kernels
 
@@ -58,7 +54,7 @@ SUMS = "pltpu.VMEM((block_k_major, head_dim), jnp.{})"
 causal = functools.partial(right.attention, causal=True)
 CAUSAL = functools.partial(right.sparse, right.CAUSAL)
 narrow_splash = changed(
-    splash_attention_kernel,
+    splash_attention.splash_attention_kernel,
     ("lax.dot(p.astype(do.dtype), do", "lax.dot(p.astype(jnp.bfloat16), do"),
 )
 unmasked = changed(right.megablox, ("mask[...], to_store,", "mask[...] | True, to_store,"))
@@ -66,7 +62,7 @@ unawaited = changed(paged_attention_kernel, (".wait()", ""))
 
 
 def splash(q, k, v):
-    masks = splash_attention_mask.MultiHeadMask([right.CAUSAL] * q.shape[0])
+    masks = splash_attention.splash_attention_mask.MultiHeadMask([right.CAUSAL] * q.shape[0])
     make = narrow_splash.make_splash_mha_single_device
     sizes = narrow_splash.BlockSizes(**dataclasses.asdict(right.BLOCKS))
     return make(masks, block_sizes=sizes)(q, k, v)

@@ -102,9 +102,7 @@ EXERCISES = (
         call=_by_hand(BLOCK),
         rungs=("interpret", "simulate"),
         bar=bars.cycles(
-            SUM_CYCLES,
-            15_577,
-            workload=Workload("bar", {"s": 2, "pages": 128, "least": 2048}),
+            SUM_CYCLES, 15_577, workload=Workload("bar", {"s": 2, "pages": 128, "least": 2048})
         ),
     ),
 )
