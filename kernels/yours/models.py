@@ -88,8 +88,8 @@ def small(path: str, reference: str) -> Small:
     if not all(np.isfinite(np.asarray(result, np.float64)).all() for result in results):
         draw = functools.partial(_drawn, weights, inputs, free=False)
     ours = Declared(sized.function, sized.reference, draw, values=("given", "ties"), name=name)
-    theirs = {"arguments": lambda rng: (weights, *inputs), "values": ("given",)}
-    own = dataclasses.replace(ours, **theirs, name=name + OWN)
+    same = lambda rng: (weights, *inputs)
+    own = dataclasses.replace(ours, arguments=same, values=("given",), name=name + OWN)
     notes = [f"weights of its own that are all zeros: {', '.join(zeros)}"] if zeros else []
     return Small([ours, own], {"sizes": sizes, "faithful": faithful, "notes": notes})
 
