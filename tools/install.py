@@ -64,6 +64,7 @@ OLDEST_UV = (0, 5)  # that knows these
 SIZES = {"": 640, "book": 470, "dev": 730, "first": 270, "gpu": 620, "taichi": 310, "torch": 960}
 SIZES["tpu"] = 720
 CUDA = 3800
+CPU = "https://download.pytorch.org/whl/cpu"  # PyTorch's builds without
 # What uv and pip say, and a system behind them.
 STEP = r"^ *((?:Collecting|Download|Installing|Prepared|Resolved).*)"
 FULL = r"No space left on device|Errno 28|os error 28|Disk quota exceeded"
@@ -393,7 +394,8 @@ def sizes(extras):
     whole = sum(size for _, size in parts) / 1000
     shares = ", ".join("{} {:.1f}".format(name, size / 1000) for name, size in parts)
     cuda = "torch" in extras and sys.platform.startswith("linux")
-    more = "; PyTorch with CUDA {:.1f} more".format(CUDA / 1000) if cuda else ""
+    without = "none of that with PIP_EXTRA_INDEX_URL=" + CPU
+    more = "; PyTorch with CUDA {:.1f} more, {}".format(CUDA / 1000, without) if cuda else ""
     return (
         f"about {whole:.1f} GB of disk, a third of it to download ({shares}{more}); make first "
         "takes 0.9 GB, for the first five chapters"

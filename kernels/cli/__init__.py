@@ -47,7 +47,7 @@ def start(
     \b
     python -m kernels list
     python -m kernels prove my_kernels.py
-    python -m kernels explain my_kernels.py:softmax --args "f32[8192,1024]" --chip v6e
+    python -m kernels explain my_kernels.py:softmax --args "f32[8192,1024]"
     """
     from kernels.machines.optional import available
 

@@ -60,6 +60,8 @@ def estimate(
 
         if rates and record:
             fail("--record", f"given with the rates of {rates}", "the book's own rates alone")
+        if entry and ".py" in entry:
+            fail("entry", entry, f"OPERATOR/IMPLEMENTATION, or `python -m kernels explain {entry}`")
         writable(store.RESULTS / "estimated.csv" if record and store.RESULTS.is_dir() else None)
         if figures and workload is not None:
             fail("--workload", repr(workload), "without --figures, which says the sizes")

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernels.cli.options import (
-    ArgsOption,
-    Entry,
-    MeshOption,
-    TimeoutOption,
-    WorkloadOption,
-    only_for,
-    subject,
-)
+from kernels.cli import options as common
 from kernels.cli.terminal import console, file_and_name, reported, writable, write
 from kernels.figures.table import show
 from kernels.machines.checks import one_of
@@ -29,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def explain(
-    entry: Entry,
-    workload: WorkloadOption = None,
-    args: ArgsOption = "",
+    entry: common.Entry,
+    workload: common.WorkloadOption = None,
+    args: common.ArgsOption = "",
     trips: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,8 +35,8 @@ def explain(
     chip: Annotated[
         str | None, typer.Option("--chip", "-c", help="A TPU or a GPU; v5e or h100 if left out.")
     ] = None,
-    mesh: MeshOption = "",
-    timeout: TimeoutOption = 120.0,
+    mesh: common.MeshOption = "",
+    timeout: common.TimeoutOption = 120.0,
     html: Annotated[Path | None, typer.Option(help="Write one page of HTML there.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON instead.")] = False,
     compare: Annotated[
@@ -65,11 +57,11 @@ def explain(
         other, pictures = None, html is not None
         options = {"timeout": timeout, "trips": trips_of(trips or []), "pictures": pictures}
         if ".py" in entry:
-            only_for("OPERATOR/IMPLEMENTATION", workload=workload)
+            common.only_for("OPERATOR/IMPLEMENTATION", workload=workload)
             options |= {"chip": chip or "v5e", "mesh": mesh_of(mesh)}
             explanation, other = _of_file(entry, args, compare, options)
         else:
-            only_for("FILE.py:NAME", args=args, compare=compare, mesh=mesh)
+            common.only_for("FILE.py:NAME", args=args, compare=compare, mesh=mesh)
             explanation = _of_entry(entry, workload, chip, options)
         if html is not None:
             write(html, explanation.html(other))
@@ -91,7 +83,7 @@ def _of_entry(
     from kernels.proof import ladder
     from kernels.yours.machines import Asked, chips, machine
 
-    operator, implementation, problem = subject(entry, workload, chips())
+    operator, implementation, problem = common.subject(entry, workload, chips())
     chip = chip or implementation.backend.chips[0]
     one_of("--chip", chip, implementation.backend.chips)
     target = machine(chip)

@@ -20,8 +20,7 @@ def judge(
         ),
     ] = None,
     reference: Annotated[
-        str,
-        typer.Option(help="The originals of files in KernelBench's form: a file or a folder."),
+        str, typer.Option(help="The originals of files in KernelBench's form: a file or a folder.")
     ] = "",
     chip: Annotated[
         list[str] | None,
@@ -53,10 +52,9 @@ def judge(
     Exit status: 0 every kernel is right as far as the rungs reach, 1 one is wrong or refused, 2 the
     command line is wrong, 3 none is wrong or refused and one is undecided.
 
-    A kernel is code, and runs. It runs in a process of its own, which is ended after --timeout and
-    may not take more than --memory, with all that it started; it gets no secrets of the
-    environment, and writes no file above 2 GiB. Nothing else confines it: it reads and writes files
-    and reaches the network as you do. Judge what you do not trust with --sandbox.
+    A kernel is code, and runs: in a process of its own, without your secrets of the environment,
+    for --timeout and in --memory. It reads and writes files, up to 2 GiB each, and reaches the
+    network, as you do; --sandbox takes that away.
     """
     with reported():
         from kernels.machines.tpu.chips import CHIPS

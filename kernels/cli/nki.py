@@ -21,8 +21,7 @@ def nki(
         list[str] | None, typer.Argument(help="Of the script; put -- before its options.")
     ] = None,
     chip: Annotated[
-        str,
-        typer.Option("--chip", "-c", envvar=TARGET, help="Whose limits hold; AWS's default."),
+        str, typer.Option("--chip", "-c", envvar=TARGET, help="Whose limits hold; AWS's default.")
     ] = "trn3",
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that it may run.")] = 600.0,
     memory: Annotated[float, typer.Option(min=0.5, help="GiB that it may have.")] = 8.0,

@@ -1,19 +1,13 @@
 """python -m kernels prove"""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from kernels.cli.options import (
-    ChipsOption,
-    MarkdownOption,
-    MeshOption,
-    SandboxOption,
-    StrictOption,
-    repeated,
-)
+from kernels.cli import options
+from kernels.cli.options import repeated
 from kernels.cli.terminal import console, file_and_name, progress, reported, writable, write
 from kernels.proof.catalog import RUNGS
 
@@ -29,20 +23,20 @@ def prove(
         list[str] | None,
         typer.Option(help=f"One of {', '.join(RUNGS[:3])}; may be repeated. All by default."),
     ] = None,
-    chip: ChipsOption = None,
-    mesh: MeshOption = "",
+    chip: options.ChipsOption = None,
+    mesh: options.MeshOption = "",
     seed: Annotated[int, typer.Option(min=0, help="Of the values.")] = 0,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for a problem at a rung.")] = 300.0,
     junit: Annotated[Path | None, typer.Option(help="Write JUnit XML there.")] = None,
-    markdown: MarkdownOption = None,
+    markdown: options.MarkdownOption = None,
     marked: Annotated[
         bool, typer.Option("--marked", help="Pass over files in which nothing is marked.")
     ] = False,
-    strict: StrictOption = False,
+    strict: options.StrictOption = False,
     allow_skips: Annotated[
         bool, typer.Option("--allow-skips", help="Let a kernel pass that no interpreter ran.")
     ] = False,
-    sandbox: SandboxOption = False,
+    sandbox: options.SandboxOption = False,
 ) -> None:
     """Prove kernels of your own: interpreted, simulated, compiled, against your reference.
 
@@ -78,17 +72,10 @@ def prove(
                 path, name = file_and_name(file)
                 if marked and b"proves" not in Path(path).read_bytes():
                     continue
-                report += prove_file(
-                    path,
-                    name,
-                    rungs=rungs,
-                    chips=chips,
-                    seed=seed,
-                    timeout=timeout,
-                    mesh=mesh_of(mesh),
-                    sandbox=sandbox,
-                    progress=lambda words: bar.update(task, description=escape(words)),
-                )
+                say = lambda words: bar.update(task, description=escape(words))
+                more: dict[str, Any] = dict(sandbox=sandbox, mesh=mesh_of(mesh), progress=say)
+                more |= dict(rungs=rungs, chips=chips, seed=seed, timeout=timeout)
+                report += prove_file(path, name, **more)
         write(junit, report.junit())
         write(markdown, report.markdown())
         console.print(report)

@@ -7,16 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import typer
+from rich import progress as bars
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from kernels.machines.checks import fail
 
@@ -48,13 +41,13 @@ def reported() -> Iterator[None]:
         raise typer.Exit(1) from None
 
 
-def progress(form: str = "{task.description}", counted: bool = True) -> Progress:
+def progress(form: str = "{task.description}", counted: bool = True) -> bars.Progress:
     """A bar on stderr while something takes long; nothing where that is no terminal."""
-    columns: list[ProgressColumn] = [TextColumn(form)]
+    columns: list[bars.ProgressColumn] = [bars.TextColumn(form)]
     if counted:
-        columns += [BarColumn(), MofNCompleteColumn()]
-    columns.append(TimeElapsedColumn())
-    return Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
+        columns += [bars.BarColumn(), bars.MofNCompleteColumn()]
+    columns.append(bars.TimeElapsedColumn())
+    return bars.Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
 
 
 def note(words: str) -> None:

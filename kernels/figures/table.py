@@ -36,23 +36,35 @@ class Table:
         body = "".join(row(cells, "td") for cells in self.rows)
         return f'<table class="kernel-table table">{above}{head}<tbody>{body}</tbody></table>'
 
-    def __rich__(self) -> Any:
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
         from rich import box
-        from rich.console import Group
         from rich.table import Table as Grid
         from rich.text import Text
 
         grid = Grid.grid(padding=(0, 2))
         if self.columns:
-            grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False)
-        for title in self.columns:
-            grid.add_column(
-                Text(title), justify="right" if title in self.right else "left", overflow="fold"
-            )
+            gap, widths = self._widths(options.max_width)
+            grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, gap - 2))
+            for title, width in zip(self.columns, widths):
+                side: Any = "right" if title in self.right else "left"
+                grid.add_column(Text(title), justify=side, overflow="fold", width=width)
         for row in self.rows:
             grid.add_row(*(Text(cell, style=self.colours.get(cell, "")) for cell in row))
-        # A title of its own is not folded to the table's width.
-        return Group(Text(self.caption, style="bold"), grid) if self.caption else grid
+        if self.caption:  # a title of its own is not folded to the table's width
+            yield Text(self.caption, style="bold")
+        yield grid
+
+    def _widths(self, room: int) -> tuple[int, Sequence[int | None]]:
+        """The gap between columns, and the width of each, so that they fit into `room` characters:
+        the widest are folded between words; None each where words have to be cut."""
+        columns = list(zip(self.columns, *self.rows))
+        widths = [max(map(len, cells)) for cells in columns]
+        words = [max(map(len, " ".join(cells).split()), default=0) for cells in columns]
+        gap = 3 if sum(widths) + 3 * len(columns) - 1 <= room else 2
+        room -= 2 + gap * (len(columns) - 1)
+        while sum(widths) > room >= sum(words):
+            widths[max((w, i) for i, w in enumerate(widths) if w > words[i])[1]] -= 1
+        return gap, widths if sum(widths) <= room else [None] * len(columns)
 
     def markdown(self) -> str:
         """The table for a pull request."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import functools
@@ -64,7 +65,8 @@ class Late(BaseException):
 
 def in_a_line(error: BaseException) -> str:
     """An exception in one line, with the reader's line of code that raised it."""
-    return plainly(str(error) if isinstance(error, (Refused, Skipped)) else located(error))
+    ended = f"{declared.ENDED}: " * isinstance(error, SystemExit)
+    return ended + plainly(str(error) if isinstance(error, (Refused, Skipped)) else located(error))
 
 
 def module(path: str) -> Any:
@@ -161,6 +163,12 @@ def weigh(
     weighing.weigh has it, and "gone", names of JAX in its file that are gone."""
     import numpy as np
 
+    text = Path(path).read_text(encoding="utf-8") if path else ""
+    try:
+        ast.parse(text, path)
+    except SyntaxError as error:
+        refused = {"verdict": "refused", "rung": "trace", "why": in_a_line(error)}
+        return {"chips": [refused | {"chip": chip} for chip in chips], "gone": []}
     if reference:
         title, whole = Path(path).stem, models.full(path, reference)
     else:
@@ -168,7 +176,6 @@ def weigh(
         args, named = known.full or known.draw(np.random.default_rng(0))
         whole = weighing.Full(known.function, known.reference, args, named, known.spread)
         title = known.name
-    text = Path(path).read_text(encoding="utf-8") if path else ""
     used = [dataclasses.asdict(name) for name in gone.gone(text)]
     return {"chips": weighing.weigh(whole, title, chips, timeout), "gone": used}
 
@@ -265,7 +272,7 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
             wrote = _writer(claim, workload, seed, check.output, check.place)
     status, message = check.status, check.message.removeprefix("TpuCompileError: ")
     if " is nan, the reference" in message:
-        message += " (memory that nothing wrote reads as NaN)"
+        message += " (memory that nothing wrote, and beyond an array's end, reads as NaN)"
     axes = dict(zip(claim.outputs, claim.copied)).get(check.output)
     if check.place is not None and axes:
         message += f"; the first index counts the devices along {' and '.join(axes)}"

@@ -100,7 +100,7 @@ class Claim:
 
     @functools.cached_property
     def workloads(self) -> Workloads:
-        """The draws: as given, with a large mean, over many powers of ten."""
+        """The draws: as given, with a large mean, over many powers of ten, with ties."""
         again, _, _ = self._flat(np.random.default_rng(1))
         draws = 1 if all(map(_same, self._first, again)) else DRAWS
         named = [Drawn(f"values as drawn, {n + 1}", {"draw": n}, self._dtype) for n in range(draws)]
@@ -113,6 +113,9 @@ class Claim:
             ]
         if "wide" in self.declared.values and floats:
             named.append(Drawn("wide range of values", {"draw": 0, "wide": 1}, self._dtype, "wide"))
+        whole = any(np.asarray(r).dtype.kind in "iub" for r in self._plain(*self._first))
+        if "ties" in self.declared.values and floats and whole:
+            named.append(Drawn("each value twice", {"draw": 0, "ties": 1}, self._dtype, "ties"))
         if "given" not in self.declared.values:
             named = named[draws:] or named
         return Workloads(make=self._make, named=tuple(named), draw=lambda rng: named[0])
@@ -201,6 +204,8 @@ class Claim:
         if "wide" in sizes:
             spread = np.random.default_rng(seed + 1)
             leaves = [_spread(a, spread) if is_float(a) and _is_data(a) else a for a in leaves]
+        if "ties" in sizes:
+            leaves = [_twice(a) if is_float(a) and _is_data(a) else a for a in leaves]
         return tuple(leaves)
 
     # --- functions of leaves --------------------------------------------------------------------
@@ -476,6 +481,13 @@ def _spread(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         wide = array.astype(np.float64) * 10.0 ** rng.uniform(-decades, decades, array.shape)
     largest = float(ml_dtypes.finfo(array.dtype).max)
     return np.clip(wide, -largest, largest).astype(array.dtype)
+
+
+def _twice(array: np.ndarray) -> np.ndarray:
+    """With each value of it twice along each axis that is not short, as boxes' four numbers are."""
+    for axis in (axis for axis, size in enumerate(array.shape) if size >= 8):
+        array = np.maximum(array, np.flip(array, axis))
+    return array
 
 
 def _owner(path: Any, names: Sequence[str]) -> str:

@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 CHIPS = ("v5e", "v6e")
-# How the values of a draw are changed: not at all, with a large mean, over many powers of ten.
-VALUES = ("given", "mean", "wide")
+# How the values of a draw are changed: not at all, by a large mean, over powers of ten, into pairs.
+VALUES = ("given", "mean", "wide", "ties")
+ENDED = "it ended its process"  # words of a failure: by exit, or by a signal
 OWN = " on the file's own values"  # after the name of a kernel that runs on them too
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -99,18 +100,7 @@ def proves(
     """Mark a function as one to prove, for `python -m kernels prove FILE`.
 
     Args:
-        reference: the same in plain JAX or NumPy, of the same arguments.
-        arguments: arguments(rng) draws a tuple of arguments, or a dict of named ones, from a NumPy
-            generator.
-        differentiable: names of the arguments whose gradients are proven too.
-        static: names of the arguments whose arrays decide what is compiled.
-        chips: that it is compiled for.
-        values: what is proven beside the values as drawn: "mean" adds a large one to an array at a
-            time, "wide" spreads all over many powers of ten.
-        budget: how many times the error budget a result may take, for whoever knows why; the report
-            says so.
-        mesh, in_specs, out_specs: of a function that several devices run, as `kernels.prove` takes
-            them.
+        reference: what it is held against; this and the rest as `kernels.prove` takes them.
 
     Returns:
         A decorator that gives the function back as it is.

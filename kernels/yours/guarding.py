@@ -71,8 +71,8 @@ def guard(
 
     Args:
         baseline: a JSON file; the files in it are named from its folder.
-        files: path and name each, of files that `kernels.proves` marks; those of the baseline
-            where there are none.
+        files: path and name each, of files that `kernels.proves` marks; where there are none, the
+            kernels of the baseline, each for its chips there, and no others of their files.
         shapes: buckets, each as `--args` has it, of which each kernel is estimated; those of the
             baseline where there are none, or what the kernel's mark draws.
         update: write the baseline with what is found.
@@ -88,7 +88,7 @@ def guard(
     known = _read(baseline, update)
     folder = baseline.resolve().parent
     lines, losses, notes = [], [], []
-    if not files:
+    if as_it_was := not files:
         paths = dict.fromkeys(entry["file"] for entry in known.values())
         if not paths:
             fail("files", "left out", "FILE.py, since the baseline names none")
@@ -102,16 +102,19 @@ def guard(
     for path, name in files:
         inside = os.path.relpath(Path(path).resolve(), folder)
         source = digest(Path(path).read_bytes())
-        report = prove_file(
-            path, name, rungs=tuple(rungs), chips=tuple(chips), timeout=timeout, progress=progress
-        )
         for kernel, own in declared_in(path, name):
+            stem = f"{inside}:{kernel}@"
+            old = dict.fromkeys(k[len(stem) :].split()[0] for k in known if k.startswith(stem))
+            if as_it_was and not old:
+                continue
+            limits: dict[str, Any] = dict(timeout=timeout, progress=progress)
+            targets = tuple(chips or (as_it_was and old) or own)
+            report = prove_file(path, kernel, rungs=tuple(rungs), chips=targets, **limits)
             statuses = ((rung, {r.status for r in report.of(kernel, rung)}) for rung in rungs)
             held = [rung for rung, those in statuses if those and those <= {"passed", "partial"}]
             why = {r.rung: r.message for r in report.findings if r.kernel == kernel and r.message}
-            stem = f"{inside}:{kernel}@"
             buckets = [e.get("shapes", "") for key, e in known.items() if key.startswith(stem)]
-            for chip in chips or own:
+            for chip in targets:
                 for bucket in dict.fromkeys(shapes or buckets or [""]):
                     questions.append((path, kernel, bucket, chip))
                     reasons.append(why)
@@ -164,7 +167,7 @@ def guard(
                     notes.append(f"{words}: an upgrade, its file is as it was; --update accepts it")
                 else:
                     losses.append(f"{words}, and its file has changed too: guard one at a time")
-    whole = {entry["file"] for entry in entries.values()}
+    whole = {os.path.relpath(Path(path).resolve(), folder) for path, _ in files}
     for key in known.keys() - entries.keys():
         gone = known[key]["file"] in whole and not any(name for _, name in files)
         asked = not chips or key.rpartition("@")[2].split()[0] in chips

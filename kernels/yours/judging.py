@@ -14,7 +14,7 @@ from typing import Any
 
 from kernels.machines.checks import fail, one_of, positive, positive_int
 from kernels.yours import proving, shapes
-from kernels.yours.declared import OWN, Declared
+from kernels.yours.declared import ENDED, OWN, Declared
 from kernels.yours.report import FAILED, PARTIAL, PASSED, Report
 from kernels.yours.sandbox import walls
 from kernels.yours.verdict import REFUSED, RIGHT, UNDECIDED, WRONG, Judgement, OnChip
@@ -24,7 +24,7 @@ RUNGS = ("interpret", "simulate")
 TIMEOUT = 300.0  # seconds for a kernel, all that is done with it together
 SHARE = 0.6  # of that, at most for one question: what is left is the interpreters'
 # Words of a failure that says nothing of the kernel.
-UNTOLD = ("not done after", "want of memory", "ran out of memory")
+UNTOLD = ("not done after", "not begun", "want of memory", "ran out of memory", ENDED)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def judge(
     arguments: Callable[..., Any],
     full: Any = None,
     chips: Sequence[str] = CHIPS,
-    values: Sequence[str] = ("given",),
+    values: Sequence[str] = ("given", "ties"),
     budget: float = 1.0,
     mesh: Mapping[str, int] | None = None,
     in_specs: Any = None,
@@ -167,7 +167,9 @@ def names(file: Path) -> set[str]:
     """Functions and classes of a file, which is not run: get_inputs, if in KernelBench's form."""
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+    except SyntaxError:  # it is judged as if it were, and refused
+        return {"get_inputs", "ModelNew"}
+    except (OSError, UnicodeDecodeError) as error:
         fail("file", file, f"a Python file ({error})")
     return {n.name for n in tree.body if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
 

@@ -87,8 +87,9 @@ def small(path: str, reference: str) -> Small:
     results = jax.tree.leaves(sized.reference(*draw(np.random.default_rng(0))))
     if not all(np.isfinite(np.asarray(result, np.float64)).all() for result in results):
         draw = functools.partial(_drawn, weights, inputs, free=False)
-    ours = Declared(sized.function, sized.reference, draw, values=("given",), name=name)
-    own = dataclasses.replace(ours, arguments=lambda rng: (weights, *inputs), name=name + OWN)
+    ours = Declared(sized.function, sized.reference, draw, values=("given", "ties"), name=name)
+    same = lambda rng: (weights, *inputs)
+    own = dataclasses.replace(ours, arguments=same, values=("given",), name=name + OWN)
     notes = [f"weights of its own that are all zeros: {', '.join(zeros)}"] if zeros else []
     return Small([ours, own], {"sizes": sizes, "faithful": faithful, "notes": notes})
 

@@ -14,7 +14,7 @@ from typing import Any
 from kernels.machines.checks import brief, fail, one_of, positive
 from kernels.machines.compat import jax_pickles
 from kernels.yours import memory
-from kernels.yours.declared import CHIPS, OWN, VALUES, Declared
+from kernels.yours.declared import CHIPS, ENDED, OWN, VALUES, Declared
 from kernels.yours.report import FAILED, PASSED, ProblemResult, Report
 from kernels.yours.sandbox import walls
 
@@ -60,7 +60,8 @@ def prove(
         static: names of the arguments whose arrays decide what is compiled, such as a mask.
         chips: that it is compiled for, TPUs or GPUs.
         values: "given" are the values as drawn; "mean" adds a large mean to an array at a time;
-            "wide" spreads all values over many powers of ten.
+            "wide" spreads all values over many powers of ten; "ties" gives each value twice along
+            each axis of 8 or more, where a result is of whole numbers.
         budget: how many times the error budget a result may take; the report says so.
         mesh: axis name → size, such as {"x": 4}, where the function is what jax.shard_map calls on
             each of several devices. They are simulated in several orders of arrival.
@@ -205,19 +206,21 @@ def asking(
     command = python(WORKER, *([] if memory is None else [str(memory)]))
 
     def ask(question: dict[str, Any]) -> dict[str, Any]:
-        if not alive or alive[-1].ended:
-            source = (loaded or [question])[0]
-            files = [source[part] for part in ("path", "reference") if source.get(part)]
-            before = walls(files) if sandbox else []
-            alive.append(Child(before + command, plain=sandbox))
-            if loaded and question["what"] != "load":
-                alive[-1].ask(loaded[0], max(timeout, LOADING))
-        seconds = timeout
-        if question["what"] == "load":
-            loaded[:] = [question]
-            seconds = max(timeout, LOADING)
-        seconds = max(min(seconds, end - time.monotonic()), 0.0)
+        if (seconds := end - time.monotonic()) <= 0:
+            raise Lost("not begun: --timeout was up")
+        left = lambda most: max(min(most, end - time.monotonic()), 0.0)
+        loads = question["what"] == "load"
         try:
+            if not alive or alive[-1].ended:
+                source = (loaded or [question])[0]
+                files = [source[part] for part in ("path", "reference") if source.get(part)]
+                before = walls(files) if sandbox else []
+                alive.append(Child(before + command, plain=sandbox))
+                if loaded and not loads:
+                    alive[-1].ask(loaded[0], seconds := left(max(timeout, LOADING)))
+            if loads:
+                loaded[:] = [question]
+            seconds = left(max(timeout, LOADING) if loads else timeout)
             return _good(alive[-1].ask(question, seconds))
         except ChildLate:
             raise Lost(_late(seconds)) from None
@@ -240,12 +243,14 @@ def _good(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _late(timeout: float) -> str:
-    return f"not done after {timeout:g} s, and ended: a loop without end, or too much for that time"
+    words = "and ended: a loop without end, or too much for that time (--timeout)"
+    return f"not done after {timeout:.3g} s, {words}"
 
 
 def _died(died: Any) -> str:
     wanted = died.status in (-9, 128 + 9) or memory.wanted(died.stderr)
-    return "its process was ended for want of memory" if wanted else str(died)
+    lost = f"{ENDED}, which{str(died)[11:]}"  # of "the process died of"
+    return "its process was ended for want of memory" if wanted else lost
 
 
 def _climb(
@@ -294,6 +299,6 @@ def _climb(
                     continue
                 notes += filter(None, [answer.pop("note", "")])
                 results.append(ProblemResult(name, rung, problem, **answer, chips=compiled_for))
-                if "not done after" in results[-1].message:
+                if results[-1].message.startswith(("not done after", "not begun")):
                     break  # nor will the next ones be
     return Report(tuple(results), tuple(dict.fromkeys(notes)))

@@ -14,17 +14,10 @@ from hypothesis import strategies as st
 from refused import refuses
 
 from kernels import ladder, optional
-from kernels.attention import (
-    AttentionBlocks,
-    attention,
-    block_sparse_attention,
-    packed,
-    pallas,
-    reference,
-    vit_attention,
-)
-from kernels.attention.blocks import plan
+from kernels.attention import attention, packed, pallas, reference
+from kernels.attention.blocks import AttentionBlocks, plan
 from kernels.attention.layout import pack, unpack
+from kernels.attention.operator import block_sparse_attention, vit_attention
 from kernels.attention.xla import slice_of
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import CHIPS

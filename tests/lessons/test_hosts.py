@@ -21,7 +21,7 @@ def test_two_hosts_compute_one_gradient():
         free.bind(("localhost", 0))
         coordinator = f"localhost:{free.getsockname()[1]}"
     environment = os.environ | {
-        **{"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)},
+        **{"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "2", "PYTHONPATH": str(ROOT)}
     }
     command = [sys.executable, "-m", "kernels.lessons.hosts", coordinator, "2"]
     hosts = []

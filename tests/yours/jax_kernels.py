@@ -10,14 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental.pallas.ops.tpu import example_kernel, flash_attention, matmul
+from jax.experimental.pallas.ops.tpu import splash_attention as splashes
 from jax.experimental.pallas.ops.tpu.megablox import ops as megablox_ops
 from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention_kernel
 from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel as ragged
 from jax.experimental.pallas.ops.tpu.random import threefry
-from jax.experimental.pallas.ops.tpu.splash_attention import (
-    splash_attention_kernel,
-    splash_attention_mask,
-)
 
 import kernels
 
@@ -60,8 +57,8 @@ def within_segments(q, k, v, segments):
 
 
 def splash(mask, q, k, v, heads="mha", **options):
-    several = splash_attention_mask.MultiHeadMask([mask] * q.shape[0])
-    make = getattr(splash_attention_kernel, f"make_splash_{heads}_single_device")
+    several = splashes.splash_attention_mask.MultiHeadMask([mask] * q.shape[0])
+    make = getattr(splashes.splash_attention_kernel, f"make_splash_{heads}_single_device")
     return make(several, **options)(q, k, v)
 
 
@@ -71,8 +68,8 @@ def sparse(mask, q, k, v):
     return jnp.einsum("hqk,hkd->hqd", jax.nn.softmax(logits, -1), v)
 
 
-CAUSAL = splash_attention_mask.CausalMask((256, 256))
-LOCAL = splash_attention_mask.LocalMask((256, 256), (64, 0), 0)
+CAUSAL = splashes.splash_attention_mask.CausalMask((256, 256))
+LOCAL = splashes.splash_attention_mask.LocalMask((256, 256), (64, 0), 0)
 
 
 def scaled(rng):
@@ -90,7 +87,7 @@ def shared(q, k, v):
     return sparse(CAUSAL, q, whole(k), whole(v))
 
 
-BLOCKS = splash_attention_kernel.BlockSizes(
+BLOCKS = splashes.splash_attention_kernel.BlockSizes(
     **{f"block_{name}": 128 for name in ["q", "kv", "q_dkv", "kv_dkv", "q_dq", "kv_dq"]},
     block_kv_compute=128,
     block_kv_dkv_compute=128,

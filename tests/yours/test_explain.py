@@ -298,8 +298,7 @@ def guarded(here, monkeypatch):
     return guarded
 
 
-def test_what_guard_fails_for(guarded):
-    """What is compared, and how it is told."""
+def test_what_guard_fails_for(here, guarded, monkeypatch):
     state = {"seconds": 1e-6, "status": "passed"}
     result = lambda: (ProblemResult("power", "interpret", "a", state["status"], "wrong"),)
     guard = guarded(lambda *_: state["seconds"], result)
@@ -312,10 +311,13 @@ def test_what_guard_fails_for(guarded):
         "power on v5e lost the rung interpret: wrong",
         "power on v5e compiles no more: too large",
     )
+    more = [("power", ("v5e", "v6e")), ("other", ("v5e",))]  # than the baseline has
+    monkeypatch.setattr(guarding, "declared_in", lambda *_: more)
+    [line] = guarding.guard(here / "estimates.json").lines
+    assert line[:2] == ("power", "v5e")
 
 
 def test_guard_takes_buckets_and_tells_an_upgrade_from_a_regression(here, guarded, monkeypatch):
-    """A kernel's file and the compiler change apart, and together."""
     state = {"compiler": "libtpu 1", "slower": 1.0}
     monkeypatch.setattr(
         guarding, "machine", lambda chip: SimpleNamespace(ready=lambda: state["compiler"])

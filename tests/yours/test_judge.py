@@ -13,11 +13,12 @@ from commands import run
 from jax.experimental import pallas as pl
 
 import kernels
+from kernels.figures.table import as_text
 from kernels.machines.compat.gone import INSTEAD, gone
 from kernels.machines.optional import available
-from kernels.yours import judging, models, proving
+from kernels.yours import answers, judging, models, proving
 from kernels.yours.claim import Claim
-from kernels.yours.declared import OWN, Declared
+from kernels.yours.declared import ENDED, OWN, Declared
 from kernels.yours.report import ProblemResult, Report
 from kernels.yours.verdict import SCHEMA, Judgement, OnChip, table
 
@@ -92,13 +93,13 @@ CHANGES = "verdict changes with the values"
         ({("f", "interpret"): OFF}, True, "wrong", OFF),
         ({("f", "interpret"): OFF}, False, "undecided", "right at its one size alone"),
         ({("f", "interpret"): LATE}, True, "undecided", ""),
+        ({("f", "interpret"): f"{ENDED}, which"}, True, "undecided", ENDED),
         ({("f", "interpret"): "", ("f", "simulate"): LATE}, True, "right", LATE),
         ({("f", "interpret"): OFF, ("f" + OWN, "interpret"): ""}, True, "wrong", CHANGES),
         ({("f", "interpret"): "", ("f" + OWN, "interpret"): OFF}, True, "wrong", CHANGES),
     ],
 )
 def test_what_the_interpreters_decide(messages, faithful, verdict, says):
-    """Of a kernel, and beside it on the file's own values; what passed has no message."""
     results = [
         ProblemResult(*place, "values", "failed" if message else "passed", message)
         for place, message in messages.items()
@@ -110,7 +111,6 @@ def test_what_the_interpreters_decide(messages, faithful, verdict, says):
 
 @pytest.mark.parametrize(("status", "asked"), [("passed", 1), ("failed", 2), ("skipped", 2)])
 def test_the_own_values_of_a_file_are_simulated_only_where_interpret_fails(status, asked):
-    """The program is one, and its values are too: a draw that does not vary is one problem."""
     questions = []
 
     def ask(question):
@@ -122,9 +122,16 @@ def test_the_own_values_of_a_file_are_simulated_only_where_interpret_fails(statu
     proving._climb(ask, {}, judging.RUNGS, (), 0, kernels=pair)
     assert sum(question["rung"] == "simulate" for question in questions) == asked
     fixed = np.linspace(0, 1, 8, dtype=np.float32)
-    for draw, count in ((lambda rng: (fixed,), 1), (lambda rng: (rng.random(8),), 2)):
-        named = Claim(Declared(np.exp, np.exp, draw, values=("given",))).workloads.named
-        assert len(named) == count
+    drawn = lambda rng: (rng.random(8, np.float32),)
+    for f, draw, count in (
+        (np.exp, lambda rng: (fixed,), 1),
+        (np.exp, drawn, 2),
+        (np.argmax, drawn, 3),
+    ):
+        problems = Claim(Declared(f, f, draw, values=("given", "ties"))).workloads
+        assert len(problems.named) == count
+    [ties] = problems.arguments(problems.named[-1])  # of what returns a place
+    np.testing.assert_array_equal(ties, ties[::-1])
 
 
 @pytest.mark.parametrize(
@@ -214,16 +221,27 @@ def test_the_exit_status_and_the_limits_hold(name, options, status, says):
 
 
 def test_a_table_names_the_file_and_who_is_ahead():
-    on = OnChip("v6e", "right", ratio=(0.4, 0.8), ahead="reference")
+    band = "no measurement of this kind"
+    on = OnChip("v6e", "right", "interpret", band=band, ratio=(0.4, 0.8), ahead="reference")
     judgement = Judgement("f", (on,), "a/g.py")
-    said = "| a/g.py:f | v6e | right |  |  |  | 0.40–0.80: XLA is ahead |"
+    said = f"| a/g.py:f | v6e | right | interpret |  | {band} | 0.40–0.80: XLA is ahead |"
     assert said in table([judgement]).markdown() and str(judgement).startswith("a/g.py:f\n")
+    assert {*band.split(), "ahead"} <= {*as_text([judgement], 70).split()}  # no word is broken
 
 
 def test_the_schema_is_printed():
     done = run("judge", "--schema")
     assert json.loads(done.stdout) == SCHEMA
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_a_late_kernel_is_not_begun_and_what_is_no_python_is_refused(tmp_path):
+    with proving.asking(9.0, whole=1e-9) as ask, pytest.raises(proving.Lost, match="--timeout"):
+        ask({"what": "load"})
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    [entry] = judging.entries([str(tmp_path)])
+    [on] = answers.weigh(("v6e",), 1.0, entry.path, reference=entry.reference)["chips"]
+    assert on["verdict"] == "refused" and "SyntaxError" in on["why"]
 
 
 def test_shards_hold_every_kernel_once():

@@ -458,7 +458,7 @@ def test_the_command_writes_its_reports(tmp_path):
         ("import nothing_of_that_name\n", "No module named 'nothing_of_that_name' (mine.py:1)"),
         ("def f(:\n", "SyntaxError: invalid syntax (mine.py:1)"),
         ("x = 1\n", "marks nothing to prove; accepted: one with @kernels.proves"),
-        ("import sys\nsys.exit(3)\n", "SystemExit: 3 (mine.py:2)"),
+        ("import sys\nsys.exit(3)\n", "it ended its process: SystemExit: 3 (mine.py:2)"),
     ],
     ids=["no-file", "import", "syntax", "nothing", "exit"],
 )

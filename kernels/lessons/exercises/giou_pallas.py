@@ -110,13 +110,7 @@ EXERCISES = (
         call=_by_planes,
         magnitude=_iou_magnitude,
     ),
-    Exercise(
-        "giou_pull",
-        _pull,
-        _nested,
-        cases("b n", tiny=(1, 4), many=(7, 64)),
-        backend=PYTHON,
-    ),
+    Exercise("giou_pull", _pull, _nested, cases("b n", tiny=(1, 4), many=(7, 64)), backend=PYTHON),
     Exercise(
         "giou_total",
         lambda preds, targets: (1 - _of_planes(reference.giou)(preds, targets)).sum().reshape(1, 1),

@@ -48,10 +48,7 @@ _hopper = functools.partial(Exercise, backend=MOSAIC_GPU, rungs=("interpret", "s
 
 EXERCISES = (
     _hopper(
-        "hopper_turns",
-        lambda x: 2 * x,
-        drawn("m n"),
-        cases("m n", one=(64, 64), several=(192, 64)),
+        "hopper_turns", lambda x: 2 * x, drawn("m n"), cases("m n", one=(64, 64), several=(192, 64))
     ),
     _hopper(
         "hopper_handover",

@@ -172,11 +172,7 @@ EXERCISES = (
         backend=PYTHON,
     ),
     Exercise(
-        "nms_at_most",
-        _best,
-        _table,
-        cases("n most", two=(24, 2), none=(8, 0)),
-        call=_at_most,
+        "nms_at_most", _best, _table, cases("n most", two=(24, 2), none=(8, 0)), call=_at_most
     ),
     Exercise(
         "nms_busy",

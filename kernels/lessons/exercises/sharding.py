@@ -23,9 +23,7 @@ SHARE = 1 - 1 / CHIPS  # of an array, that a chip sends on a ring
 ROWS, DEPTH, COLUMNS = 64, 1024, 256
 WIDE = Workload("bar", {"chips": CHIPS, "rows": ROWS, "columns": COLUMNS})
 LEARNING = Workload(
-    "bar",
-    {"chips": CHIPS, "batch": DEPTH, "rows": DEPTH // CHIPS, "columns": COLUMNS},
-    "bfloat16",
+    "bar", {"chips": CHIPS, "batch": DEPTH, "rows": DEPTH // CHIPS, "columns": COLUMNS}, "bfloat16"
 )
 TOKENS = Workload("bar", {"chips": CHIPS, "tokens": DEPTH, "width": COLUMNS})
 
@@ -139,11 +137,7 @@ EXERCISES = (
         "sharded_gradient",
         _gradient,
         drawn("chips rows columns", "chips batch chips*rows", "chips batch columns"),
-        cases(
-            "chips batch rows columns",
-            several=(4, 3, 2, 5),
-            two=(2, 8, 16, 8),
-        ),
+        cases("chips batch rows columns", several=(4, 3, 2, 5), two=(2, 8, 16, 8)),
         magnitude=lambda part, x, y: _gradient(abs(part), abs(x), -abs(y)),
         bar=sending(
             "times the bytes of w, sent by a chip",

@@ -56,9 +56,7 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.schedule(bundles=BUNDLES),
     ),
-    _standardise(
-        "standardise",
-    ),
+    _standardise("standardise"),
     _standardise(
         "standardise_fast",
         bar=bars.cycles(ROWS_CYCLES, 20_525, workload=Workload("bar", {"rows": 1024})),

@@ -224,8 +224,7 @@ def whole(q, k, v, *, interpret, fault, scale=None, soft_cap=None, repaired=Fals
         return call(forward, q, k, v, results=1)[0]
 
     attention.defvjp(
-        lambda *qkv: (attention(*qkv), qkv),
-        lambda qkv, do: call(backward, *qkv, do, results=3),
+        lambda *qkv: (attention(*qkv), qkv), lambda qkv, do: call(backward, *qkv, do, results=3)
     )
     return attention(q, k, v)
 
@@ -234,10 +233,7 @@ _unlike_its_gradient = family(whole, differentiable=True)
 
 unscaled_gradient = _unlike_its_gradient(
     "unscaled_gradient",
-    workloads=(
-        Workload("scale_of_one", ONE, options={"scale": 1.0}),
-        Workload("usual_scale", ONE),
-    ),
+    workloads=(Workload("scale_of_one", ONE, options={"scale": 1.0}), Workload("usual_scale", ONE)),
 )
 
 uncapped_gradient = _unlike_its_gradient(

@@ -92,8 +92,5 @@ unmasked_page = _faulty(
 
 unshrunk_values = _faulty(
     "unshrunk_values",
-    workloads=(
-        Workload("one_page", FULL | {"pages": 1, "least": 8}),
-        Workload("two_pages", FULL),
-    ),
+    workloads=(Workload("one_page", FULL | {"pages": 1, "least": 8}), Workload("two_pages", FULL)),
 )

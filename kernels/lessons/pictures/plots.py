@@ -55,8 +55,7 @@ def plain(axis: Any) -> None:
 
 
 def roofline(
-    estimates: Mapping[str, Estimate] | Sequence[Estimate],
-    title: str | None = None,
+    estimates: Mapping[str, Estimate] | Sequence[Estimate], title: str | None = None
 ) -> Any:
     """Draw estimates under the roof of their chip.
 

@@ -31,12 +31,7 @@ BLOCKS = 16  # of an SM, which keeps 2048 threads at most
 
 
 def call(
-    name: str,
-    compute: Callable[..., Any],
-    x: Any,
-    vectors: Sequence[Any] = (),
-    *,
-    interpret: Any,
+    name: str, compute: Callable[..., Any], x: Any, vectors: Sequence[Any] = (), *, interpret: Any
 ) -> Any:
     """Run it.
 

@@ -39,6 +39,5 @@ __all__ = [
 
 _NKI = ("beta1_nki", "beta1_nl", "nisa", "nki", "nl")
 __getattr__ = lazy(
-    __name__,
-    dict.fromkeys(_NKI, f"{__name__}.api") | {"gpsimd": f"{__name__}.gpsimd"},
+    __name__, dict.fromkeys(_NKI, f"{__name__}.api") | {"gpsimd": f"{__name__}.gpsimd"}
 )

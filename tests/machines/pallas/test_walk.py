@@ -11,14 +11,8 @@ from jax.experimental.pallas.ops.tpu.paged_attention import paged_attention
 from pallas_samples import ANY, chosen_rows, products, shape
 
 from kernels.machines.compat import jax_pallas, jaxprs
-from kernels.machines.pallas import calls, walk
+from kernels.machines.pallas import calls, walk, work
 from kernels.machines.pallas.calls import calls_in
-from kernels.machines.pallas.work import (
-    kernel_flops,
-    matmul_flops,
-    share_of_branches,
-    shares_of_branches,
-)
 from kernels.machines.tpu.export import abstract_device
 
 SCALAR = pl.BlockSpec(memory_space=pltpu.SMEM)
@@ -38,7 +32,7 @@ def test_a_pipeline_by_hand_moves_and_multiplies_what_a_grid_does():
     )
     assert by_hand.walk and not by_grid.walk
     assert by_hand.traffic == by_grid.traffic > 8 * 1024 * 1024
-    assert kernel_flops(by_hand) == kernel_flops(by_grid) == {"bfloat16": 2 * 1024**3}
+    assert work.kernel_flops(by_hand) == work.kernel_flops(by_grid) == {"bfloat16": 2 * 1024**3}
     assert not by_hand.depends and not by_hand.unbounded
 
 
@@ -79,7 +73,7 @@ def test_groups_decide_the_grid_and_the_blocks():
         call = traced(function, *args, groups=np.array(groups, np.int32))
         assert call.grid == (2, tiles, 2) and not call.depends
         weights = call.inputs[1]
-        assert kernel_flops(call) == {"bfloat16": 2 * tiles * 128 * 256 * 256}
+        assert work.kernel_flops(call) == {"bfloat16": 2 * tiles * 128 * 256 * 256}
         assert weights.known and weights.traffic == 2 * 2 * tiles * 128 * 128 * 2
 
 
@@ -159,10 +153,10 @@ def test_of_products_in_branches_those_that_run_are_counted(masks, share):
 
     args = shape(4, dtype=jnp.int32), shape(512, 128, dtype=jnp.float32)
     call = traced(function, *args, mask=np.array(masks, np.int32))
-    assert share_of_branches(call) == share
-    assert shares_of_branches(call) == [masks.count(0) / 4, masks.count(1) / 4]
+    assert work.share_of_branches(call) == share
+    assert work.shares_of_branches(call) == [masks.count(0) / 4, masks.count(1) / 4]
     unknown = traced(function, *args)
-    assert share_of_branches(unknown) == 1.0 and shares_of_branches(unknown) == [1.0, 1.0]
+    assert work.share_of_branches(unknown) == 1.0 and work.shares_of_branches(unknown) == [1.0, 1.0]
 
 
 ROWS = shape(64, 128, dtype=jnp.float32)
@@ -213,17 +207,17 @@ def test_a_product_under_a_condition_on_data(taken):
 
     args = (shape(1, dtype=jnp.int32), shape(128, 128, dtype=jnp.float32))
     call = traced(function, *args, flag=np.array([int(taken)], np.int32))
-    assert sum(kernel_flops(call).values()) == taken * 2 * 128**3
+    assert sum(work.kernel_flops(call).values()) == taken * 2 * 128**3
     unknown = traced(function, *args)
     assert unknown.depends == ("flag",) and not unknown.unbounded
-    most, least = (sum(kernel_flops(unknown, least=b).values()) for b in (False, True))
+    most, least = (sum(work.kernel_flops(unknown, least=b).values()) for b in (False, True))
     assert (most, least) == (2 * 128**3, 0)
 
 
 def test_what_a_ragged_dot_multiplies():
     args = (shape(1024, 256), shape(4, 256, 512), shape(4, dtype=jnp.int32))
     jaxpr = jaxprs.trace(jax.lax.ragged_dot, *args)
-    assert matmul_flops(jaxpr) == {"bfloat16": 2 * 1024 * 256 * 512}
+    assert work.matmul_flops(jaxpr) == {"bfloat16": 2 * 1024 * 256 * 512}
 
 
 @pytest.mark.parametrize("by_data", [False, True])
@@ -251,5 +245,5 @@ def test_program_ids_of_a_batched_kernel_are_its_author_s(by_data):
     many = traced(batched, least, shape(5, 256, 512, dtype=jnp.float32), **given)
     assert many.grid == (5, 2, 4) and bool(many.walk) == by_data
     assert jax_pallas.axes_read(one.equation) == {1} and jax_pallas.axes_read(many.equation) == {2}
-    assert kernel_flops(one) == {"float32": 2 * 2 * 128**3}
-    assert kernel_flops(many) == {"float32": 5 * 2 * 2 * 128**3}
+    assert work.kernel_flops(one) == {"float32": 2 * 2 * 128**3}
+    assert work.kernel_flops(many) == {"float32": 5 * 2 * 2 * 128**3}
