@@ -122,15 +122,13 @@ def figures() -> list[Group]:
     """The problems of results/published.csv, estimated.csv and measured.csv that are an operator's
     of the catalog; programs of others are what the estimates are held against, and no figure."""
     known = (record for path in FIGURES for record in read(path, missing_ok=True))
-    return groups(_renamed(record) for record in known if record.operator in OPERATORS)
-
-
-def _renamed(record: Record) -> Record:
-    """A published record with its sizes called as the operator calls them."""
-    names = OPERATORS[record.operator].workloads.published
-    if record.kind != "published" or not names:
-        return record
-    return replace(record, sizes=Named({names.get(n, n): v for n, v in record.sizes.items()}))
+    own = [record for record in known if record.operator in OPERATORS]
+    for place, record in enumerate(own):
+        names = OPERATORS[record.operator].workloads.published
+        if record.kind == "published" and names:  # its sizes are called as the operator calls them
+            sizes = Named({names.get(n, n): v for n, v in record.sizes.items()})
+            own[place] = replace(record, sizes=sizes)
+    return groups(own)
 
 
 def parts() -> list[Group]:

@@ -27,12 +27,6 @@ LONGEST = 8192  # boxes of a sample that still come in blocks of whole samples
 # --- N is a multiple of 128: rows of boxes -------------------------------------------------------
 
 
-def _as_rows(boxes):
-    """[B, N, 4] → [B·N/32, 128], the same bytes: rows (sample, 128 boxes, coordinate)."""
-    b, n, _ = boxes.shape
-    return boxes.reshape(b, n // LANES, LANES, 4).swapaxes(2, 3).reshape(-1, LANES)
-
-
 def _as_boxes(rows, b, n):
     return rows.reshape(b, n // LANES, 4, LANES).swapaxes(2, 3).reshape(b, n, 4)
 
@@ -105,7 +99,10 @@ class _Form:
 
     def lay(self, boxes):
         """[B, N, 4] as the kernels take it: the same bytes on a TPU."""
-        return _as_rows(boxes) if self.whole else boxes.swapaxes(1, 2)
+        if not self.whole:
+            return boxes.swapaxes(1, 2)
+        # [B·N/32, 128]: rows (sample, 128 boxes, coordinate).
+        return boxes.reshape(self.b, -1, LANES, 4).swapaxes(2, 3).reshape(-1, LANES)
 
     def unlay(self, array):
         return _as_boxes(array, self.b, self.n) if self.whole else array.swapaxes(1, 2)

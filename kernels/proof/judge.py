@@ -162,7 +162,8 @@ def _expected(contract: Contract, workload: Workload, seed: int, machine: str | 
     """Computed once for all implementations and rungs, where the CPU multiplies as that machine."""
     arguments = contract.workloads.arguments(workload, seed)
     plain = contract.plainest()[0](*arguments, **workload.options)
-    return _Expected(*_exact(contract, workload, seed), outputs(contract, plain))
+    results, magnitudes, roundings = _exact(contract, workload, seed)
+    return _Expected(results, magnitudes, roundings, outputs(contract, plain))
 
 
 @functools.lru_cache(maxsize=KEPT)
@@ -186,8 +187,8 @@ def _pulled(
     contract: Contract, workload: Workload, seed: int, machine: str | None = None
 ) -> _Pulled:
     """Computed once for all implementations."""
-    job, cotangents, *exact = _pulled_exact(contract, workload, seed)
-    return _Pulled(cotangents, *exact, contract.plainest()[1].pull(job, cotangents))
+    job, cotangents, exact, sizes = _pulled_exact(contract, workload, seed)
+    return _Pulled(cotangents, exact, sizes, contract.plainest()[1].pull(job, cotangents))
 
 
 @functools.lru_cache(maxsize=KEPT)
@@ -196,9 +197,11 @@ def _pulled_exact(contract: Contract, workload: Workload, seed: int) -> Any:
 
     from kernels.proof.backends import jax_arrays
 
-    places = [positions(contract, names) for names in (contract.differentiable, contract.static)]
+    wanted, static = (
+        positions(contract, names) for names in (contract.differentiable, contract.static)
+    )
     arguments = contract.workloads.arguments(workload, seed)
-    job = Job(contract.plainest()[0], arguments, dict(workload.options), *places)
+    job = Job(contract.plainest()[0], arguments, dict(workload.options), wanted, static)
     # Two workloads of one size do not share their cotangents, nor do two seeds.
     rng = np.random.default_rng((seed, zlib.crc32(str(workload).encode())))
     shapes = _expected(contract, workload, seed, multiplier()).plain

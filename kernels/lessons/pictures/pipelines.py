@@ -148,7 +148,9 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
             canvas.text((x(products) + x(stop)) / 2, y + 17, str(step), anchor="middle")
     top = y = max(where.values()) + tall + 6
     canvas.path(f"M{left} {y}h{width}", opacity=0.5)
-    step = _round(last / data["megahertz"] / 8)
+    least = last / data["megahertz"] / 8
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(power * f for f in (1, 2, 5, 10) if power * f >= least)
     tick = 0.0
     while tick * data["megahertz"] <= last:
         at = x(tick * data["megahertz"])
@@ -206,9 +208,3 @@ def _legend(canvas: Canvas, data: Mapping[str, Any], top: float, left: float) ->
 def _look(canvas: Canvas, colour: str, angle: int) -> dict[str, Any]:
     fill = canvas.hatch(colour, angle) if angle else colour
     return {"fill": fill, "opacity": 1 if angle else 0.7, "stroke": colour}
-
-
-def _round(value: float) -> float:
-    """The next of 1, 2, 5, 10, … times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(power * f for f in (1, 2, 5, 10) if power * f >= value)

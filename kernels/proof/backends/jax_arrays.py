@@ -56,9 +56,8 @@ def _pulled(job: Job, call: Callable[..., Any]) -> Callable[..., Any]:
     def gradient(cotangents: Any, *arrays: Any) -> tuple[Any, Any]:
         of_wanted, chosen = at_places(call, arrays, wanted)
         result, back = jax.vjp(of_wanted, *chosen)
-        leaves, tree = jax.tree.flatten(result)
-        cast = map(_cotangent, jax.tree.leaves(cotangents), leaves)
-        return result, back(tree.unflatten(cast))
+        cast = map(_cotangent, jax.tree.leaves(cotangents), jax.tree.leaves(result))
+        return result, back(jax.tree.unflatten(jax.tree.structure(result), cast))
 
     return gradient
 
@@ -106,7 +105,8 @@ def pull(job: Job, cotangents: Sequence[Any], **more: Any) -> list[np.ndarray]:
     options = *job.options, *map(id, job.options.values()), str(more)
     key = job.function, job.wanted, _traced(job), *whole, *options
     # Compiled once for all draws; what has an id in the key is kept with the function.
-    gradient = _made[key] = _made.pop(key, None) or jax.jit(_pulled(job, call))
+    gradient = _made.pop(key) if key in _made else jax.jit(_pulled(job, call))
+    _made[key] = gradient
     if len(_made) > KEPT:
         _made.pop(next(iter(_made)))
     return [np.asarray(g) for g in gradient(list(cotangents), *arrays)[1]]

@@ -457,7 +457,11 @@ def _reduced(
     """A new tile: x reduced over its last axes. What a mask leaves out does not count."""
     name = what or op.name
     operation = reduction(name, op)
-    axes = _axes(name, x, axis)
+    # In any place but the first: beta 1's compiler moves them.
+    listed = axis if isinstance(axis, (tuple, list)) else [axis]
+    axes = tuple(sorted(a + x.ndim if a < 0 else int(a) for a in listed))
+    if 0 in axes or builtins.max(axes) >= x.ndim:
+        axes = reduce_axes(name, x, axis)
     shape = [1 if a in axes else n for a, n in enumerate(x.shape)]
     if not keepdims:
         shape = [n for a, n in enumerate(x.shape) if a not in axes]
@@ -488,13 +492,6 @@ def _reduced(
     n = x._elements
     core.note("Vector", name, result, (taken,), work=n, elements=n, fresh=fresh)
     return result
-
-
-def _axes(name: str, data, axis) -> tuple[int, ...]:
-    """The axes of a reduction, in any place but the first: beta 1's compiler moves them."""
-    listed = axis if isinstance(axis, (tuple, list)) else [axis]
-    axes = tuple(sorted(a + data.ndim if a < 0 else int(a) for a in listed))
-    return reduce_axes(name, data, axis) if 0 in axes or builtins.max(axes) >= data.ndim else axes
 
 
 def mean(x, axis, *, dtype=None, mask=None, keepdims: bool = False, **options) -> Beta1Tile:
