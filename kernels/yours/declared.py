@@ -100,7 +100,8 @@ def proves(
     """Mark a function as one to prove, for `python -m kernels prove FILE`.
 
     Args:
-        reference: what it is held against; this and the rest as `kernels.prove` takes them.
+        reference, arguments, differentiable, static: as `kernels.prove` takes them.
+        chips, values, budget, mesh, in_specs, out_specs: likewise.
 
     Returns:
         A decorator that gives the function back as it is.
