@@ -37,7 +37,7 @@ def predicted(rows: Sequence[Comparison], title: str | None = None, axes: Any = 
     ends = [ms for row in drawn for ms in (row.published_ms, row.estimated_ms) if ms]
     low, high = 10 ** math.floor(math.log10(min(ends))), 10 ** math.ceil(math.log10(max(ends)))
     axes.plot((low, high), (low, high), color=plots.INK, lw=1)
-    for half, filled, label in ((FIT, False, "fitted to"), (TEST, True, "the test")):
+    for half, filled, label in ((FIT, False, "fitted half"), (TEST, True, "test half")):
         for i, name in enumerate(WRITERS):
             own = [row for row in drawn if row.half == half and row.regime.startswith(name)]
             axes.scatter(

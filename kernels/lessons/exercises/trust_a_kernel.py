@@ -22,7 +22,7 @@ def _race(answer, n, *, interpret):
     """The result on one core, if there is something wrong with that on two."""
     one, two = (tpu.simulate(functools.partial(answer, n), cores=cores) for cores in (1, 2))
     if np.array_equal(one.result, np.arange(n)) and not two.races:
-        raise ladder.Refused("on two cores there is no race: who shares what?")
+        raise ladder.Refused("two cores give the right result too: do they share the grid?")
     return one.result
 
 

@@ -13,6 +13,7 @@ def whole_block(rows, name):
 WRONG = (
     ("softmax", {" / jnp.sum(e, axis=1, keepdims=True)": ""}, "interpret", "element ["),
     ("softmax", {"axis=1": "axis=0"}, "interpret", "element ["),
+    ("softmax", {" - jnp.max(z, axis=1, keepdims=True)": ""}, "interpret", "is nan"),
     ("softmax", {PRODUCT: f'jnp.dot({WIDE}, precision="highest")'}, "compile",
         "bundles in a step on a v5e, at most 110"),
     ("standardise", whole_block(8, "eight_rows"), "compile", "spills on a v5e, at most 0 wanted"),
