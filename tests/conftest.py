@@ -129,7 +129,6 @@ def _is_notebook(item):
 
 
 def _is_page(item):
-    """A page of the built book in a browser."""
     return _needs(item, "html") and _needs(item, "browser")
 
 

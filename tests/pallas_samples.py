@@ -14,7 +14,6 @@ def shape(*sizes, dtype=jnp.bfloat16):
 
 
 def copy(x_ref, o_ref):
-    """The plainest kernel."""
     o_ref[...] = x_ref[...]
 
 
@@ -22,15 +21,8 @@ def blockwise(sizes, block, dtype=jnp.float32, body=copy, **options):
     """A kernel with blocks of rows, and the argument that it takes."""
     spec = pl.BlockSpec(block, lambda i: (i, 0))
     array = shape(*sizes, dtype=dtype)
-    call = pl.pallas_call(
-        body,
-        grid=(sizes[0] // block[0],),
-        in_specs=[spec],
-        out_specs=spec,
-        out_shape=array,
-        **options,
-    )
-    return call, array
+    options |= {"grid": (sizes[0] // block[0],), "in_specs": [spec], "out_specs": spec}
+    return pl.pallas_call(body, out_shape=array, **options), array
 
 
 def chosen_rows(body=lambda s, x, o: copy(x, o), index=lambda i, s: (s[i], 0), rows=64):

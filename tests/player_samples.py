@@ -67,7 +67,6 @@ def choices(chip="v5e"):
 
 
 def bundles(schedule=None, call=None):
-    """The picture of a schedule."""
     call = call or tpu_samples.blocked(512, 512, 512, 128, 128, 128)
     schedules = (schedule or tpu_samples.made_schedule(),)
     return pictures.schedule(

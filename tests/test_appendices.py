@@ -121,7 +121,6 @@ def test_the_page_of_neuron_says_what_its_compile_rung_notes_and_its_machine_imp
 
 
 def glossary():
-    """Each term with its definition."""
     return re.findall(r"^(\S.*)\n  (\S.*)$", page("glossary").split("```{glossary}\n")[1], re.M)
 
 

@@ -29,10 +29,6 @@ STYLE = re.compile(r"""\sstyle\s*=\s*(["'])(.*?)\1""", re.I | re.S)
 IN_CSS = re.compile(r"""(?:@import\s+|url\()\s*["']?\s*((?:https?:)?//[^"')\s]+)""", re.I)
 
 
-def soup(path):
-    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
-
-
 def pages(html):
     found = sorted(path for path in html.rglob("*.html") if "_static" not in path.parts)
     assert len(found) >= len(build_book.toc_files())
@@ -55,10 +51,8 @@ def test_every_warm_up_is_open_and_its_solution_right(html, not_run):
             words = "".join(o.get("data", {}).get("text/plain", "") for o in cell.outputs)
             wanted = "not written yet" if "# yours" in cell.source else "right"
             assert words.rpartition(": ")[2] == wanted, f"{path.name}: {cell.source}"
-        stubs, solutions = (
-            sum(word in cell.source for cell in tried) for word in ("# yours", "# A solution")
-        )
-        assert stubs == solutions >= 3, path.name
+        solutions = sum("# A solution" in cell.source for cell in tried)
+        assert sum("# yours" in cell.source for cell in tried) == solutions >= 3, path.name
 
 
 def remote_in_page(text):
@@ -81,15 +75,12 @@ def remote_in_page(text):
 
 
 def test_no_page_fetches_anything_from_elsewhere(html):
+    files = [(path, remote_in_page) for path in pages(html)]
+    files += [(path, IN_CSS.findall) for path in html.rglob("*.css")]
     remote = {
         f"{path.relative_to(html)}: {what}"
-        for path in pages(html)
-        for what in remote_in_page(path.read_text(encoding="utf-8"))
-    }
-    remote |= {
-        f"{path.relative_to(html)}: {what}"
-        for path in html.rglob("*.css")
-        for what in IN_CSS.findall(path.read_text(encoding="utf-8"))
+        for path, finds in files
+        for what in finds(path.read_text(encoding="utf-8"))
     }
     assert not remote, "\n".join(sorted(remote))
 
@@ -261,21 +252,17 @@ def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, 
     assert not failed
 
 
-def damage_output(entry):
-    entry.write_text(entry.read_text().replace("right", "wrong"))
-
-
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (damage_output, "what was kept of it is damaged (its checksum is another)"),
+        (
+            lambda entry: entry.write_text(entry.read_text().replace("right", "wrong")),
+            "what was kept of it is damaged (its checksum is another)",
+        ),
         (lambda entry: entry.write_bytes(entry.read_bytes()[:99]), "is damaged"),
         (lambda entry: entry.unlink(), "is damaged"),  # killed between folder and file
         (lambda entry: shutil.rmtree(entry.parent), "is damaged"),  # and before both
-        (
-            lambda entry: (entry.parents[2] / "global.db").write_bytes(b"no database" * 99),
-            "all note",
-        ),
+        (lambda entry: (entry.parents[2] / "global.db").write_bytes(b"none" * 99), "all note"),
     ],
 )
 def test_a_damaged_entry_of_the_cache_is_told_and_never_shown(
@@ -302,22 +289,16 @@ def test_a_full_disk_is_told_in_a_line(monkeypatch, capsys, full):
     monkeypatch.setattr(sys, "argv", ["build_book.py"])
     monkeypatch.setattr(build_book, "build_book", Mock(side_effect=full))
     assert build_book.main() == 1
-    assert re.search(
-        r"^\nNot built: .*(disk|space).*make book goes on\.\n$", capsys.readouterr().err
-    )
+    told = r"^\nNot built: .*(disk|space).*make book goes on\.\n$"
+    assert re.search(told, capsys.readouterr().err)
 
 
 def nbmake(folder):
     """Run nbmake on the notebooks of a folder, with the book's cache inside it."""
     command = ["--nbmake", "-rs", "-n0", "-p", "no:cacheprovider", "."]
     paths = os.pathsep.join(str(ROOT / name) for name in ("tools", "tests"))
-    return python(
-        "-m",
-        "pytest",
-        *command,
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": paths, "KERNELS_BUILD": str(folder / "_build")},
-    ).stdout
+    env = os.environ | {"PYTHONPATH": paths, "KERNELS_BUILD": str(folder / "_build")}
+    return python("-m", "pytest", *command, cwd=folder, env=env).stdout
 
 
 @pytest.mark.slow
@@ -360,9 +341,8 @@ def small_book(tmp_path):
     config["sphinx"]["local_extensions"] = {"failures": str(ROOT / "book" / "_ext")}
     chapters = [{"file": f"notebooks/{name}"} for name in ("hidden", "loud", "right")]
     (tmp_path / "_config.yml").write_text(yaml.safe_dump(config))
-    (tmp_path / "_toc.yml").write_text(
-        yaml.safe_dump({"format": "jb-book", "root": "book/index", "chapters": chapters})
-    )
+    toc = {"format": "jb-book", "root": "book/index", "chapters": chapters}
+    (tmp_path / "_toc.yml").write_text(yaml.safe_dump(toc))
     for folder in ("book", "notebooks", "tools"):
         (tmp_path / folder).mkdir()
     (tmp_path / "book" / "index.md").write_text("# A book\n")
@@ -371,13 +351,8 @@ def small_book(tmp_path):
     shutil.copy(ROOT / "tools" / "build_book.py", tmp_path / "tools")
     (tmp_path / "book" / "_ext").symlink_to(ROOT / "book" / "_ext")
     whole = f"import os, sys\nwhole = os.path.exists({str(tmp_path / 'mended')!r})"
-    write_chapter(
-        tmp_path,
-        "hidden",
-        whole,
-        "print('until here')",
-        "# why\nassert whole, '''not <so>:\n$ ?'''",
-    )
+    fails = "# why\nassert whole, '''not <so>:\n$ ?'''"
+    write_chapter(tmp_path, "hidden", whole, "print('until here')", fails)
     write_chapter(tmp_path, "loud", whole, "whole or print('a warning', file=sys.stderr)")
     write_chapter(tmp_path, "right", "print('until here')")
     for folder in (tmp_path, tmp_path / "notebooks"):  # no business of the book's
@@ -396,18 +371,14 @@ def write_chapter(book, name, *sources):
 
 
 def build_small(book):
-    """Build a small book with its own tools."""
-    left_out = {"KERNELS_BUILD"}
-    return python(
-        "build_book.py",
-        cwd=book / "tools",
-        env={name: value for name, value in os.environ.items() if name not in left_out},
-    )
+    env = {name: value for name, value in os.environ.items() if name != "KERNELS_BUILD"}
+    return python("build_book.py", cwd=book / "tools", env=env)
 
 
 def small_page(book, name):
     """A page of a small book as it is now, and the words of its banner."""
-    page = soup(book / "_build" / "html" / f"{name}.html").article
+    text = (book / "_build" / "html" / f"{name}.html").read_text(encoding="utf-8")
+    page = BeautifulSoup(text, "html.parser").article
     banner = page.select_one(".admonition")
     return page, banner and " ".join(banner.get_text(" ").split())
 

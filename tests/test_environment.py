@@ -173,8 +173,7 @@ def test_citation_matches():
 
 def finds(program, *arguments):
     """What a program of the environment finds fault with; empty where with nothing."""
-    command = [Path(sys.executable).with_name(program), *arguments]
-    done = process(*command)
+    done = process(Path(sys.executable).with_name(program), *arguments)
     return (done.stdout + done.stderr) * bool(done.returncode)
 
 
@@ -240,17 +239,10 @@ def ci_run(
 def test_the_whole_run_has_both_suites_and_another_python(tmp_path):
     status, asked, said = ci_run(tmp_path)
     assert (status, said) == (0, "")
-    assert asked == [
-        "make venv",
-        "make venv EXTRAS=torchax",
-        "make book",
-        f"make -C COPY book PYTHON={ANOTHER}",
-        f"make -C COPY quick PYTHON={ANOTHER}",
-        "make test",
-        "make test-optimised",
-        "make test-torchax",
-        "make test-xla",
-    ]
+    elsewhere = [f"-C COPY {target} PYTHON={ANOTHER}" for target in ("book", "quick")]
+    suites = ["test", "test-optimised", "test-torchax", "test-xla"]
+    parts = ["venv", "venv EXTRAS=torchax", "book", *elsewhere, *suites]
+    assert asked == [f"make {part}" for part in parts]
     copied = (tmp_path / "copied").read_text()
     assert "/README.md" in copied and "/kernels\n" in copied
     assert ".venv" not in copied and "__pycache__" not in copied

@@ -28,14 +28,9 @@ from validation.trn1_kernels import KERNELS
 ROOT = Path(__file__).resolve().parent.parent
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
 PARTS = "picture briefly drawn sorts missed bands ratios compilers worst unknown tuner neuron gpus"
+HOW = {"bound": "compute", "method": "how", "versions": "jax 1", "date": "2026-01-01"}
 ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(
-    workload=CUBE.name,
-    kind="estimated",
-    value=6.0,
-    bound="compute",
-    method="how",
-    versions="jax 1",
-    date="2026-01-01",
+    workload=CUBE.name, kind="estimated", value=6.0, **HOW
 )
 
 
@@ -54,20 +49,14 @@ def book(tmp_path, monkeypatch):
         if not page.exists() or page.read_text() != text:
             page.write_text(text)
         read = []
-        app = Sphinx(
-            source,
-            None,
-            tmp_path / "html",
-            tmp_path / "doctrees",
-            "html",
-            confoverrides={
-                "extensions": ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "generated"],
-                "nb_execution_mode": "off",
-                "nb_execution_cache_path": str(tmp_path / "cache"),
-            },
-            status=None,
-            warning=io.StringIO(),  # of the chapters, which are not there
-        )
+        settings = {
+            "extensions": ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "generated"],
+            "nb_execution_mode": "off",
+            "nb_execution_cache_path": str(tmp_path / "cache"),
+        }
+        folders = source, None, tmp_path / "html", tmp_path / "doctrees"
+        silent = {"status": None, "warning": io.StringIO()}  # of chapters, which are not there
+        app = Sphinx(*folders, "html", confoverrides=settings, **silent)
         app.connect("source-read", lambda app, name, text: read.append(name))
         app.build()
         html = (tmp_path / "html" / "index.html").read_text(encoding="utf-8")
@@ -79,7 +68,6 @@ def book(tmp_path, monkeypatch):
 
 
 def cells_of(soup, name, table="figures"):
-    """The cells of the row that begins with `name`."""
     for row in soup.select(f"table.{table} tbody tr"):
         found = [cell.get_text(" ", strip=True) for cell in row.find_all("td")]
         if found[0] == name:
@@ -152,14 +140,8 @@ def test_a_planted_measurement_has_a_column_of_its_own_and_rebuilds_the_page(boo
     soup, read = book("results", "matmul")
     assert read == ["index"]
     # Measured 5.6 against estimated 6.0 would be a ratio between kinds.
-    assert cells_of(soup, "xla") == [
-        "xla",
-        "—",
-        "7.50",
-        "5.60",
-        "estimated: 1.25 × pallas",
-        "estimated: 74 % measured: 100 %",
-    ]
+    ratios = ["estimated: 1.25 × pallas", "estimated: 74 % measured: 100 %"]
+    assert cells_of(soup, "xla") == ["xla", "—", "7.50", "5.60", *ratios]
     assert cells_of(soup, "pallas")[4] == "0.800 × xla"
     problem = soup.select_one("details.problem")
     line = problem.summary.get_text(" ", strip=True)
@@ -293,20 +275,15 @@ def test_versions_and_the_time_of_notebooks(book, tmp_path):
     assert book("status")[1] == ["index"]
 
 
-def documented(soup):
-    """The names that a page describes."""
-    return {each["id"] for each in soup.select("dt.sig[id]")}
-
-
 @pytest.mark.slow
 def test_the_page_of_the_package_has_every_public_name(book):
     soup, _ = book("api")
-    titles = soup.select("section > section > h2")
-    sections = {title.get_text().rstrip("#¶") for title in titles}
+    sections = {h2.get_text().rstrip("#¶") for h2 in soup.select("section > section > h2")}
     pages = [ROOT / "book" / "api.md", *(ROOT / "book" / "api").glob("*.md")]
     asked = "".join(page.read_text(encoding="utf-8") for page in pages)
     assert sections == set(re.findall(r"{api} (.+)", asked))
-    found, said = documented(soup), soup.get_text().replace("’", "'")
+    found = {entry["id"] for entry in soup.select("dt.sig[id]")}
+    said = soup.get_text().replace("’", "'")
     for operator in OPERATORS.values():
         assert f"{operator.package}.{operator.name}" in found
         assert operator.summary in said
@@ -317,11 +294,8 @@ def test_the_page_of_the_package_has_every_public_name(book):
         missing = {n for n in public if found.isdisjoint(f"{home}.{n}" for home in homes)}
         assert public and not missing
     assert "from kernels import tpu" in said
-    assert {
-        "kernels.proof.ladder.verify",
-        "kernels.machines.stopwatch.measure",
-        "kernels.proof.budget.compare",
-    } <= found
+    for name in ("proof.ladder.verify", "machines.stopwatch.measure", "proof.budget.compare"):
+        assert f"kernels.{name}" in found
     signature = soup.find(id="kernels.nms.nms").get_text()
     assert "iou_threshold" in signature and "implementation" in signature
     assert "Visit boxes from the best score down" in said

@@ -194,8 +194,7 @@ def classes(programs):
 
 
 def test_a_public_class_name_means_one_thing():
-    places = classes(sources(*PACKAGE))
-    twice = {name: paths for name, paths in places.items() if len(paths) > 1}
+    twice = {name: paths for name, paths in classes(sources(*PACKAGE)).items() if len(paths) > 1}
     assert not twice, "\n".join(f"{name}: {', '.join(paths)}" for name, paths in twice.items())
     planted = classes({"a.py": "class One: pass\nclass _Own: pass", "b.py": "class One: pass"})
     assert planted == {"One": ["a.py", "b.py"]}
@@ -222,8 +221,7 @@ def test_the_weight_that_two_people_carry(folder):
 
 
 def test_the_readme_names_every_room():
-    done = process("git", "ls-files", cwd=ROOT)
-    paths = [Path(line) for line in done.stdout.splitlines()]
+    paths = [Path(line) for line in process("git", "ls-files", cwd=ROOT).stdout.splitlines()]
     top = {path.parts[0] for path in paths if len(path.parts) > 1}
     rooms = {Path(*path.parts[:2]) for path in paths if len(path.parts) > 2}
     rooms = {str(r) for r in rooms if r.parts[0] == "kernels" and (r / "operator.py") not in paths}

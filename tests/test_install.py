@@ -108,14 +108,8 @@ def make_with(tmp_path, pythons, *arguments, **env):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         number, *flaws = version.split()
-        path.write_text(
-            FAKE.format(
-                version=number,
-                real=sys.executable,
-                without_venv=int("without-venv" in flaws),
-                too_old=int(number.startswith("2.")),
-            )
-        )
+        exits = {"without_venv": int("without-venv" in flaws), "too_old": int(number[0] == "2")}
+        path.write_text(FAKE.format(version=number, real=sys.executable, **exits))
         path.chmod(0o755)
     tools = tmp_path / "tools"
     tools.mkdir()
@@ -229,10 +223,8 @@ def test_another_python_is_the_newest_of_another_minor_version(tmp_path, monkeyp
 
 
 def test_two_installations_take_turns(tmp_path, capsys):
-    holder = (
-        f"import install, pathlib; lock = install.locked(pathlib.Path({str(tmp_path / 'a')!r}))"
-    )
-    code = f"{holder}; lock.__enter__(); print(flush=True); input()"
+    code = f"import install; from pathlib import Path; a = Path({str(tmp_path / 'a')!r})"
+    code += "; lock = install.locked(a); lock.__enter__(); print(flush=True); input()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], cwd=INSTALL.parent, **pipes) as other:
         other.stdout.readline()
@@ -248,21 +240,16 @@ def test_two_installations_take_turns(tmp_path, capsys):
 @pytest.mark.skipif(platform.machine() != "x86_64" or sys.platform != "linux", reason="its sizes")
 def test_sizes_are_told_and_are_those_of_this_environment(asked_of_pip, capsys):
     asked_of_pip()
-    assert (
-        "about 2.0 GB of disk, a third of it to download (JAX 0.6, dev" in capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert "about 2.0 GB of disk, a third of it to download (JAX 0.6, dev" in said
     base = brought(PROJECT["dependencies"])
     for extra in {*installer.SIZES} - {"gpu", "torch"}:  # torch comes with CUDA and without
         packages = brought(EXTRAS[extra]) if extra else base
         own = packages.keys() - base.keys() if extra else base
-        needs = (
-            {"libtpu"} if extra == "tpu" else {Requirement(n).name for n in EXTRAS.get(extra, ())}
-        )
-        if not needs <= packages.keys():
+        needs = ["libtpu"] if extra == "tpu" else EXTRAS.get(extra, ())
+        if not {Requirement(need).name for need in needs} <= packages.keys():
             continue  # not all of it is installed here
-        files = [
-            package.locate_file(f) for package in map(packages.get, own) for f in package.files
-        ]
+        files = [packages[name].locate_file(f) for name in own for f in packages[name].files]
         size = sum(file.stat().st_size for file in files if file.exists()) / 1e6
         assert 0.7 < size / installer.SIZES[extra] < 1.3, (extra, size)
 

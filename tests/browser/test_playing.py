@@ -30,7 +30,6 @@ CALL = blocked(128, 256, 128, **SIZES)
 
 
 def focused(page):
-    """A page whose player has the keys."""
     page.locator(".kernel-stage").focus()
     return page
 

@@ -5,7 +5,6 @@ with a barrier for `sync`; an access out of bounds raises, and shared memory beg
 """
 
 import builtins
-import functools
 import threading
 import types
 from types import SimpleNamespace
@@ -93,10 +92,8 @@ def run(w, k, eps):
     names = {**vars(shared), "ti": ti, "BLOCK": BLOCK, "range": block.range}
     kernel = types.FunctionType(shared.tiled.__wrapped__.__code__, names)("float64")
     out = np.full(k.shape, np.nan)
-    start = functools.partial(
-        block.lane, kernel=kernel, arguments=(*map(Checked, (out, w, k)), eps)
-    )
-    lanes = [threading.Thread(target=start, args=(i,)) for i in range(BLOCK)]
+    taken = kernel, (*map(Checked, (out, w, k)), eps)
+    lanes = [threading.Thread(target=block.lane, args=(i, *taken)) for i in range(BLOCK)]
     for lane in lanes:
         lane.start()
     for lane in lanes:

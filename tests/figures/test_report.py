@@ -17,15 +17,9 @@ from kernels.proof.workload import Workload
 
 PROBLEMS = json.loads(Path(__file__).with_name("problems.json").read_text())  # other than ONE
 CUBE = OPERATORS["matmul"].workloads["cube_8192_bf16"]
+HOW = {"bound": "compute", "method": "profile", "versions": "jax 0.10.2", "date": "2026-01-01"}
 ONE = Key.of("matmul", "pallas", CUBE, "v5e").record(
-    workload=CUBE.name,
-    kind="estimated",
-    value=6.0,
-    bound="compute",
-    method="profile",
-    versions="jax 0.10.2",
-    date="2026-01-01",
-    source="somebody",
+    workload=CUBE.name, kind="estimated", value=6.0, source="somebody", **HOW
 )
 
 

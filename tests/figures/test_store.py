@@ -21,15 +21,8 @@ from kernels.proof.workload import Workload
 PARTS = json.loads(Path(__file__).with_name("problems.json").read_text())["other keys"]
 CUBE = Workload("cube", {"m": 8, "k": 8, "n": 8}, "bfloat16")
 KEY = Key.of("matmul", "pallas", CUBE, "v5e")
-ONE = KEY.record(
-    workload="cube",
-    kind="estimated",
-    value=1.5,
-    bound="compute",
-    method="profile",
-    versions="jax 0.10.2",
-    date="2026-01-01",
-)
+HOW = {"bound": "compute", "method": "profile", "versions": "jax 0.10.2", "date": "2026-01-01"}
+ONE = KEY.record(workload="cube", kind="estimated", value=1.5, **HOW)
 
 
 def of(**more):
@@ -196,8 +189,7 @@ def _die_before_the_move(path):
 def test_a_writer_that_is_killed_midway_leaves_the_file_whole_and_the_lock_free(tmp_path):
     path = tmp_path / "x.csv"
     add(path, [ONE])
-    context = multiprocessing.get_context("spawn")
-    writer = context.Process(target=_die_before_the_move, args=(path,))
+    writer = multiprocessing.get_context("spawn").Process(target=_die_before_the_move, args=(path,))
     writer.start()
     writer.join()
     assert writer.exitcode == -signal.SIGKILL

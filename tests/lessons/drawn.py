@@ -7,7 +7,6 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def words(picture):
-    """The texts in a picture."""
     return [text.text for text in ElementTree.fromstring(picture.svg).iter(f"{SVG}text")]
 
 

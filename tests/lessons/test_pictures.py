@@ -65,8 +65,7 @@ def test_each_picture_has_a_hatching_of_its_own():
         for call in (FOUR, CALLS["long"])
     ]
     assert names[0] and names[1] and not names[0] & names[1]
-    used = set(re.findall(r"url\(#([^)]*)\)", pictures.programs(FOUR).svg))
-    assert used == names[0]
+    assert set(re.findall(r"url\(#([^)]*)\)", pictures.programs(FOUR).svg)) == names[0]
 
 
 def test_traffic_counts_what_calls_counts():
@@ -112,8 +111,7 @@ def test_a_graph_has_a_box_for_each_instruction_and_an_arrow_for_each_use():
     names = {"parameter 0", "parameter 1", "constant 0.125", "convert", "dot", "broadcast"}
     assert names | {"multiply", "negate", "s8[64,32]", "bf16[64,128]"} <= set(told)
     assert picture.says == "Graph of main.1: 8 instructions"
-    arrows = [p for p in re.findall(r'<path d="([^"]*)"', picture.svg) if "l4 7l4 -7" in p]
-    assert len(arrows) == 7
+    assert sum("l4 7l4 -7" in p for p in re.findall(r'<path d="([^"]*)"', picture.svg)) == 7
     assert "0 instructions" in pictures.graph(hlo.parse("")).says
 
 

@@ -20,6 +20,7 @@ from kernels import pictures, tpu
 from kernels.lessons.pictures import rings
 from kernels.machines.pallas import calls
 from kernels.machines.pallas.calls import affine
+from kernels.vector import add_vectors
 
 LARGEST = 50_000  # characters of a player's data
 
@@ -108,9 +109,8 @@ def test_a_map_that_is_not_affine_is_noticed(planted):
     assert affine(call)[0] is None and affine(call)[1] is not None
     data = pictures.play(call).data
     assert "index map of x is no sum of multiples" in data["fixed"]
-    starts = [
-        np.broadcast_to(np.array(d), len(call.programs)) for d in data["operands"][0]["starts"]
-    ]
+    of_x = data["operands"][0]["starts"]
+    starts = [np.broadcast_to(np.array(d), len(call.programs)) for d in of_x]
     assert np.array_equal(np.stack(starts, 1), call.operands[0].starts)
 
 
@@ -166,10 +166,9 @@ def test_a_time_line_refuses_what_it_cannot_draw():
     found = on_neuron()
     with pytest.raises(ValueError, match="first is 0; accepted: seconds above 0"):
         pictures.timeline(found, first=0)
-    times = 1 + 1500 // len(found.timeline)
-    many = dataclasses.replace(found, timeline=found.timeline * times)
+    many = found.timeline * (1 + 1500 // len(found.timeline))
     with pytest.raises(ValueError, match="accepted: 1 to 1500 instructions"):
-        pictures.timeline(many)
+        pictures.timeline(dataclasses.replace(found, timeline=many))
 
 
 def replayed(told):
@@ -198,27 +197,23 @@ def test_without_free_a_slow_device_loses_sums():
     outcomes = {slow: rings.events(slow, guarded=False) for slow in rings.SPEEDS}
     assert "each device has" in outcomes[1][-1][0]  # as on a machine where nobody is slow
     for slow in rings.SPEEDS[1:]:
-        marked = any(
-            text.startswith(rings.LOST) for now in replayed(outcomes[slow]) for text in now
-        )
-        assert marked and outcomes[slow][-1][0].startswith("The end: wrong on device")
+        texts = [text for now in replayed(outcomes[slow]) for text in now]
+        assert any(text.startswith(rings.LOST) for text in texts)
+        assert outcomes[slow][-1][0].startswith("The end: wrong on device")
 
 
 def test_a_sum_that_nobody_has_read_is_lost_too():
     told = rings.events(16, guarded=False)
     lost = [words for words, _ in told if "that sum is lost" in words]
     # The second falls on device 1's first message in slot 1, to which it has added nothing yet.
-    assert [re.search(r"slot \d of device \d", words)[0] for words in lost] == [
-        "slot 0 of device 1",
-        "slot 1 of device 1",
-    ]
+    places = [re.search(r"slot \d of device \d", words)[0] for words in lost]
+    assert places == ["slot 0 of device 1", "slot 1 of device 1"]
     assert told[-1][0] == "The end: wrong on devices 0, 1 and 3."
 
 
 def carried(player):
     """What the page hands to the script."""
-    page = player.element
-    text = re.search(r'<script type="application/json">(.*?)</script>', page, re.S)[1]
+    text = re.search(r'<script type="application/json">(.*?)</script>', player.element, re.S)[1]
     assert len(text) < 3 * LARGEST
     return json.loads(text)
 
@@ -237,9 +232,8 @@ def test_each_choice_is_the_pipeline_of_its_estimate():
         whole = tpu.pipeline(each.ops[0])
         assert choice["ms"] == pytest.approx(each.seconds * 1e3, rel=1e-3)
         assert sum(choice["parts"].values()) == pytest.approx(1, abs=1e-3)
-        assert choice["parts"]["wait"] == pytest.approx(
-            whole.parts["wait"] / whole.cycles, abs=1e-3
-        )
+        waited = whole.parts["wait"] / whole.cycles
+        assert choice["parts"]["wait"] == pytest.approx(waited, abs=1e-3)
         assert choice["count"] == len(whole.steps)
         assert choice["steps"][3][3] == round(whole.steps[3].stop)
         size = {name: o.block_bytes for o in each.ops[0].call.operands for name in [o.name]}
@@ -335,8 +329,7 @@ def test_the_point_under_the_roofline():
     call = product(512, 512, 512, 128, 128, 128)
     op = kernel(call, 900)
     player = bundles(call=call)
-    seconds = op.cycles / tpu.CHIPS["v5e"].clock_hz
-    rate = 2 * 512**3 / seconds
+    rate = 2 * 512**3 / (op.cycles / tpu.CHIPS["v5e"].clock_hz)
     assert f"{rate / 1e12:.3g} TFLOP/s" in words(player)
     assert f"{2 * 512**3 / call.traffic:,.3g} operations for each byte of HBM" in player.says
     place = re.search(r'<circle cx="([\d.]+)" cy="([\d.]+)"', player.svg)
@@ -347,12 +340,6 @@ def test_the_point_under_the_roofline():
 
 
 def test_a_kernel_that_multiplies_nothing_has_no_point():
-    import jax
-    import jax.numpy as jnp
-
-    from kernels.machines.pallas import calls
-    from kernels.vector import add_vectors
-
     x = jax.ShapeDtypeStruct((4096,), jnp.float32)
     player = bundles(call=calls(add_vectors, x, x)[0])
     assert "<circle" not in player.svg and "no place under this roof" in player.says

@@ -15,16 +15,9 @@ pytestmark = pytest.mark.usefixtures("closed")
 
 
 def made(name, flops, hbm_bytes, seconds, chip="v5e"):
-    peak = CHIPS[chip].bf16_flops
-    return SimpleNamespace(
-        name=name,
-        chip=chip,
-        flops=flops,
-        hbm_bytes=hbm_bytes,
-        seconds=seconds,
-        band=None,
-        utilisation=flops / peak / seconds,
-    )
+    parts = {"flops": flops, "hbm_bytes": hbm_bytes, "seconds": seconds, "band": None}
+    utilisation = flops / CHIPS[chip].bf16_flops / seconds
+    return SimpleNamespace(name=name, chip=chip, utilisation=utilisation, **parts)
 
 
 def test_roofline():

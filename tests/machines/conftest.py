@@ -13,7 +13,6 @@ NEEDS = {
 
 
 def pytest_configure(config):
-    """Say what the markers mean."""
     for name in NEEDS:
         config.addinivalue_line("markers", f"{name}: needs a compiler of machine code")
 

@@ -177,7 +177,6 @@ def test_its_environment_is_what_it_is_given_without_secrets(tmp_path):
 
 
 def ready(script):
-    """A child that has answered."""
     made = Child(script)
     made.ask(("", 0), 30)
     return made

@@ -101,7 +101,6 @@ def comparisons(text):
 
 
 def cells(path):
-    """The code of a notebook."""
     book = json.loads(path.read_text(encoding="utf-8"))
     texts = ("".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code")
     lines = "\n".join(texts).splitlines()

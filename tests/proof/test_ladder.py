@@ -266,17 +266,10 @@ def test_an_index_map_that_leaves_the_array_fails_at_compile():
         def kernel(x_ref, y_ref, z_ref):
             z_ref[...] = jnp.dot(x_ref[...], y_ref[...], precision="highest")
 
-        return pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype),
-            grid=(1,),
-            in_specs=[
-                pl.BlockSpec(x.shape, lambda i: (i + 1, 0)),
-                pl.BlockSpec(y.shape, lambda i: (0, 0)),
-            ],
-            out_specs=pl.BlockSpec((x.shape[0], y.shape[1]), lambda i: (0, 0)),
-            interpret=interpret,
-        )(x, y)
+        out = jax.ShapeDtypeStruct((x.shape[0], y.shape[1]), x.dtype)
+        ahead, whole = pl.BlockSpec(x.shape, lambda i: (i + 1, 0)), pl.BlockSpec()
+        options = {"grid": (1,), "in_specs": [ahead, whole], "out_specs": whole}
+        return pl.pallas_call(kernel, out_shape=out, interpret=interpret, **options)(x, y)
 
     check = fall(past_the_end, "compile")
     assert check.status == "failed" and "starts at 5 in dimension 0" in check.message

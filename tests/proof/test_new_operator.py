@@ -46,13 +46,8 @@ def copy(tmp_path_factory):
 
 
 def run(root, *words, of=("-m", "kernels"), status=0):
-    done = python(
-        *of,
-        *words,
-        cwd=root,
-        env=os.environ
-        | {"PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu", "COLUMNS": "150", "NO_COLOR": "1"},
-    )
+    own = {"PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu", "COLUMNS": "150", "NO_COLOR": "1"}
+    done = python(*of, *words, cwd=root, env=os.environ | own)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
 

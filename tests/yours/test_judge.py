@@ -121,13 +121,9 @@ def test_the_own_values_of_a_file_are_simulated_only_where_interpret_fails(statu
     pair = [{"name": name, **known} for name in ("f", "f" + OWN)]
     proving._climb(ask, {}, judging.RUNGS, (), 0, kernels=pair)
     assert sum(question["rung"] == "simulate" for question in questions) == asked
-    fixed = np.linspace(0, 1, 8, dtype=np.float32)
+    fixed = lambda rng: (np.linspace(0, 1, 8, dtype=np.float32),)
     drawn = lambda rng: (rng.random(8, np.float32),)
-    for f, draw, count in (
-        (np.exp, lambda rng: (fixed,), 1),
-        (np.exp, drawn, 2),
-        (np.argmax, drawn, 3),
-    ):
+    for f, draw, count in ((np.exp, fixed, 1), (np.exp, drawn, 2), (np.argmax, drawn, 3)):
         problems = Claim(Declared(f, f, draw, values=("given", "ties"))).workloads
         assert len(problems.named) == count
     [ties] = problems.arguments(problems.named[-1])  # of what returns a place
@@ -151,8 +147,7 @@ def test_the_compiler_has_the_first_word_and_a_wrong_element_the_last(weighed, d
 
 
 def test_a_problem_is_shrunk_by_whole_blocks():
-    path = (f"{ANSWERS}/linear.py", f"{PROBLEMS}/linear.py")
-    sizes, faithful = models._smaller(*path)
+    sizes, faithful = models._smaller(f"{ANSWERS}/linear.py", f"{PROBLEMS}/linear.py")
     assert sizes == {"batch_size": 256} and faithful  # two blocks of 128, and the same body
     with pytest.raises(ValueError, match="could not be shrunk by whole blocks"):
         models._smaller(f"{ANSWERS}/fixed.py", f"{PROBLEMS}/fixed.py")
@@ -230,8 +225,7 @@ def test_a_table_names_the_file_and_who_is_ahead():
 
 
 def test_the_schema_is_printed():
-    done = run("judge", "--schema")
-    assert json.loads(done.stdout) == SCHEMA
+    assert json.loads(run("judge", "--schema").stdout) == SCHEMA
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 

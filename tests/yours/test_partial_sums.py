@@ -33,8 +33,7 @@ ADDED = {
 
 def added_in_memory(x_ref, o_ref, total):
     """Over a grid, in a scratch of bfloat16."""
-    first = pl.program_id(0) == 0
-    total[...] = jnp.where(first, 0, total[...]) + x_ref[0]
+    total[...] = jnp.where(pl.program_id(0) == 0, 0, total[...]) + x_ref[0]
     o_ref[...] = total[...]
 
 
@@ -85,13 +84,9 @@ def test_sums_are_followed_through_memory_loops_and_branches():
         pltpu.sync_copy(x_ref.at[0], total)
         o_ref[...] = total[...] + x_ref[0]
 
-    for body, dtype, low, high in (
-        (added_in_memory, BF16, 4, 4),
-        (added_in_memory, F32, 0, 0),
-        (looped, BF16, 5, 40),
-        (looped, F32, 0, 0),
-        (copied, BF16, 1, 1),
-    ):
+    narrow = (added_in_memory, BF16, 4, 4), (looped, BF16, 5, 40), (copied, BF16, 1, 1)
+    wide = (added_in_memory, F32, 0, 0), (looped, F32, 0, 0)
+    for body, dtype, low, high in (*narrow, *wide):
         x = jnp.zeros((9, 8, 128), dtype)
         called = lambda x, body=body, dtype=dtype: pl.pallas_call(
             body,
@@ -128,8 +123,7 @@ def test_a_slot_refilled_early_is_found_where_no_watch_for_races_runs(early):
         return pl.pallas_call(body, out_shape=x, out_specs=spec, scratch_shapes=slots)(x)
 
     x = np.arange(4 * 8 * 128, dtype=np.float32).reshape(4, 8, 128)
-    job = Job(sent_in_turn, [x], {})
-    run = Brought(("v5e",)).simulate(job, 0, watched=False)
+    run = Brought(("v5e",)).simulate(Job(sent_in_turn, [x], {}), 0, watched=False)
     assert "without a watch" in run.note
     assert np.array_equal(run.result, 2 * x) == (not early)
 

@@ -19,7 +19,6 @@ pytest.importorskip("hatchling", reason="hatchling, of the extra dev, builds the
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """What `make dist` builds."""
     folder = tmp_path_factory.mktemp("dist")
     command = ("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
     subprocess.run([sys.executable, *command, "--wheel-dir", folder, ROOT], check=True)

@@ -19,7 +19,6 @@ FRONT = re.compile(r"\A(?:---\n.*?^---\n|(?::[^\n]*\n)+)", re.DOTALL | re.MULTIL
 
 @functools.cache
 def cells():
-    """The code cells of each chapter, in order."""
     return [[FRONT.sub("", cell) for cell in CELL.findall(path.read_text())] for path in TEXTS]
 
 

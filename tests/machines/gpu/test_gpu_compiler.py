@@ -24,7 +24,6 @@ V = S((1000,), jnp.float32)
 
 @pytest.fixture
 def anew(monkeypatch, tmp_path):
-    """A cache that knows nothing."""
     monkeypatch.setenv(cache.FOLDER, str(tmp_path / "cache"))
 
 

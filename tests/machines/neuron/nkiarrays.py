@@ -12,16 +12,8 @@ WHOLE = RNG.integers(-1000, 1000, (64, 48)).astype(np.int32)
 TRUTH = RNG.integers(0, 2, (64, 48)).astype(np.uint8)
 PLACES = RNG.integers(0, 48, (64, 48)).astype(np.uint32)
 SEGMENTS = np.array([[1, 1, 2, 0, 3, 3]], np.float32)
-TILES = {
-    "a": X,
-    "b": Y,
-    "c": COLUMN,
-    "p": TRUTH,
-    "places": PLACES,
-    "positive": np.abs(X),
-    "segments": SEGMENTS,
-    "whole": WHOLE.astype(np.float32),
-}
+TILES = {"a": X, "b": Y, "c": COLUMN, "p": TRUTH, "places": PLACES, "segments": SEGMENTS}
+TILES |= {"positive": np.abs(X), "whole": WHOLE.astype(np.float32)}
 
 
 def tiles(body):

@@ -186,8 +186,7 @@ BETA = [
 
 @pytest.mark.parametrize(("kernel", "what"), BETA, ids=[b[0].__name__ for b in BETA])
 def test_beta_1_s_loops_are_traced_once(kernel, what):
-    found = neuron.lint(beta_jit(kernel))
-    assert [f.what for f in found] == ([what] if what else [])
+    assert [f.what for f in neuron.lint(beta_jit(kernel))] == ([what] if what else [])
 
 
 def test_lower_says_how_far_it_went():

@@ -178,14 +178,8 @@ def scalar_reduce(dst, a):
 
 def selected(dst, a):
     """The lower triangle of a, -1 above it."""
-    nisa.affine_select(
-        dst,
-        pattern=[[-1, 48]],
-        channel_multiplier=1,
-        on_true_tile=a,
-        on_false_value=-1.0,
-        cmp_op=nl.greater_equal,
-    )
+    choice = {"pattern": [[-1, 48]], "channel_multiplier": 1, "cmp_op": nl.greater_equal}
+    nisa.affine_select(dst, on_true_tile=a, on_false_value=-1.0, **choice)
 
 
 def looped_by_a_register(dst, a):

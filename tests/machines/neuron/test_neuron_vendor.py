@@ -229,7 +229,6 @@ def test_zeros_from_a_device_are_refused(monkeypatch):
 
 def test_the_book_s_kernel_is_the_vendor_s_where_that_is_installed(monkeypatch):
     def fresh(module):
-        """The same, loaded once more."""
         spec = importlib.util.spec_from_file_location("a_kernel", module.__file__)
         again = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(again)

@@ -109,14 +109,10 @@ def test_starts_are_what_the_simulator_reads():
     x = np.arange(32 * 256, dtype=np.float32).reshape(32, 256)
 
     def f(x, interpret=False):
-        return pl.pallas_call(
-            copy,
-            out_shape=matrix(8 * 8, 128),
-            grid=(2, 4),
-            in_specs=[pl.BlockSpec((8, 128), lambda i, j: ((3 * j + i) % 4, 1 - i))],
-            out_specs=pl.BlockSpec((8, 128), lambda i, j: (4 * i + j, 0)),
-            interpret=interpret,
-        )(x)
+        block = pl.BlockSpec((8, 128), lambda i, j: ((3 * j + i) % 4, 1 - i))
+        row = pl.BlockSpec((8, 128), lambda i, j: (4 * i + j, 0))
+        options = {"grid": (2, 4), "in_specs": [block], "out_specs": row, "interpret": interpret}
+        return pl.pallas_call(copy, out_shape=matrix(8 * 8, 128), **options)(x)
 
     (call,) = calls(f, x)
     got = f(x, pltpu.InterpretParams())

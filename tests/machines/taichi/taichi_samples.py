@@ -30,19 +30,16 @@ def doubled(x):
 
 
 def too_far(x):
-    """Reads and writes one element too many."""
     out = taichi.empty(x.shape, x)
     taichi.launch(beyond, x, out)
     return out
 
 
 def unwritten(x):
-    """A new array that nobody writes."""
     return taichi.empty(x.shape, x)
 
 
 def dies(x):
-    """Takes its process with it."""
     print("these are its last words", flush=True)
     os.abort()
 
@@ -53,7 +50,6 @@ def refuses(x):
 
 
 def sleeps(x):
-    """Never ends."""
     time.sleep(1000)
 
 

@@ -31,14 +31,9 @@ import taichi_samples as samples  # noqa: E402
 
 def python(code, **env):
     """Run code in a fresh process, which finds the samples; what it printed."""
-    done = process(
-        sys.executable,
-        "-c",
-        textwrap.dedent(code),
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])} | env,
-        timeout=120,
-    )
+    env |= {"PYTHONPATH": os.pathsep.join([*sys.path, str(ROOT)])}
+    program = sys.executable, "-c", textwrap.dedent(code)
+    done = process(*program, cwd=ROOT, env=os.environ | env, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -104,17 +99,15 @@ def test_its_own_source_warns_nobody(monkeypatch, recwarn):
 def test_it_is_started_once():
     samples.doubled(X)
     assert taichi.start() is taichi.start()
-    with pytest.raises(RuntimeError, match="is started once in a process"):
-        taichi.start(threads=taichi.threads() + 1)
-    with pytest.raises(RuntimeError, match="is started once in a process"):
-        taichi.start(debug=True)
+    for other in ({"threads": taichi.threads() + 1}, {"debug": True}):
+        with pytest.raises(RuntimeError, match="is started once in a process"):
+            taichi.start(**other)
     with pytest.raises(ValueError, match="device is 'tpu'; accepted: cpu, cuda"):
         taichi.start("tpu")
 
 
 def test_tensors_on_a_gpu():
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
+    if not pytest.importorskip("torch").cuda.is_available():
         pytest.skip("no CUDA device here")
     np.testing.assert_array_equal(taichi.run(samples.doubled, X, device="cuda"), 2 * X)
 

@@ -204,14 +204,10 @@ def test_races_are_found_and_nothing_is_printed(capfd):
     def both_cores_add_to_one_block(x_ref, o_ref):
         o_ref[...] += x_ref[...]
 
-    racing = called(
-        both_cores_add_to_one_block,
-        shape=(8, 128),
-        grid=(2,),
-        in_specs=[pl.BlockSpec((8, 128), lambda i: (i, 0))],
-        out_specs=pl.BlockSpec((8, 128), lambda i: (0, 0)),
-        compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-    )
+    params = pltpu.CompilerParams(dimension_semantics=("parallel",))
+    own, first = (pl.BlockSpec((8, 128), lambda i, n=n: (n * i, 0)) for n in (1, 0))
+    options = {"grid": (2,), "in_specs": [own], "out_specs": first, "compiler_params": params}
+    racing = called(both_cores_add_to_one_block, shape=(8, 128), **options)
     handlers = list(logging.getLogger().handlers)
     found = simulate(racing, np.ones((16, 128), np.float32)).races
     assert found and all("unordered with" in each and "core" in each for each in found)

@@ -138,12 +138,9 @@ def test_timeout(scratch):
     ],
 )
 def test_a_limit_is_one_of_processor_time_on_a_busy_machine(past, worked, late):
-    of = SimpleNamespace(
-        job=0,
-        deadline=time.monotonic() - past,
-        before=100.0,
-        child=SimpleNamespace(worked=lambda: None if worked is None else 100.0 + worked),
-    )
+    child = SimpleNamespace(worked=lambda: None if worked is None else 100.0 + worked)
+    times = {"deadline": time.monotonic() - past, "before": 100.0}
+    of = SimpleNamespace(job=0, child=child, **times)
     made = SimpleNamespace(_limit=lambda index: 10.0)
     assert pool._Pool._is_late(made, of) is late
     of.job = None

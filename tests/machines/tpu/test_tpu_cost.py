@@ -64,6 +64,21 @@ def doubled(cycles=4_832_512, bounds=(256, 1), shared=False, space=""):
     return [*body, *entry(f"%x = {large} parameter(0)", f"ROOT %f = {large} fusion(%x), {said}")]
 
 
+@pytest.mark.parametrize("limit", [7, 8])
+def test_a_loop_whose_counter_goes_up_by_two_runs_half_as_often(limit):
+    def counter(of):
+        return f"%{of} = (s32[]) parameter(0)", f"%{of}i = s32[] get-tuple-element(%{of}), index=0"
+
+    after = "%two = s32[] constant(2)", "%next = s32[] add(%bi, %two)"
+    body = fused("body", *counter("b"), *after, "ROOT %out = (s32[]) tuple(%next)")
+    below = "ROOT %less = pred[] compare(%ci, %limit), direction=LT"
+    condition = fused("condition", *counter("c"), f"%limit = s32[] constant({limit})", below)
+    first = "%zero = s32[] constant(0)", "%first = (s32[]) tuple(%zero)"
+    loop = "ROOT %loop = (s32[]) while(%first), condition=%condition, body=%body"
+    module = hlo.parse("\n".join([*body, *condition, *entry(*first, loop), ""]))
+    assert module.trips(module.computations["main"][-1]) == 4
+
+
 @pytest.mark.parametrize("chip", tpu.CHIPS)
 def test_a_stream_takes_its_bytes_at_the_bandwidth_reached(chip):
     """XLA's own cycles, 2.5 times as many, are no time."""
@@ -101,8 +116,7 @@ def test_nothing_hides_the_only_window():
 def test_a_v6e_reaches_large_arrays_more_slowly():
     huge = "bf16[131072,131072]{1,0:T(8,128)}"  # 32 GiB
     body = [line.replace(LARGE, huge) for line in doubled()]
-    found = {chip: costs(body, chip)["f"] for chip in tpu.CHIPS}
-    for chip, op in found.items():
+    for chip, op in {chip: costs(body, chip)["f"] for chip in tpu.CHIPS}.items():
         rate, rates = tpu.CHIPS[chip].hbm_bytes_per_cycle, RATES[chip]
         usual = (1 << 35) / rate * (1 / rates.read + 1 / rates.write)
         assert op.floor_cycles / usual == pytest.approx(8**rates.large)
@@ -142,8 +156,7 @@ def test_a_product_takes_what_xla_says_or_its_schedule():
 
 @pytest.mark.parametrize("chip", list(tpu.CHIPS))
 def test_no_product_is_faster_than_the_chip(chip):
-    wide = LARGE.replace("bf16", "s8")
-    for large, dtype in ((LARGE, "bfloat16"), (wide, "int8")):
+    for large, dtype in ((LARGE, "bfloat16"), (LARGE.replace("bf16", "s8"), "int8")):
         lines = [line.replace(LARGE, large) for line in product(1000, (16, 25, 16))]
         op = costs(lines, chip, bundles={"f": 1})["f"]
         least = 2 * 16384**3 / tpu.CHIPS[chip].peak(dtype)

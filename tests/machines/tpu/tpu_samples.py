@@ -15,7 +15,6 @@ from kernels.matmul import BlockSizes, matmul
 
 
 def blocked(m, k, n, *block, dtype=jnp.bfloat16):
-    """The pallas_call of a matmul with these blocks."""
     shapes = [jax.ShapeDtypeStruct(s, dtype) for s in ((m, k), (k, n))]
     return calls(functools.partial(matmul, block=BlockSizes(*block), interpret=False), *shapes)[0]
 
@@ -29,16 +28,10 @@ def kernel(call, cycles, **more):
 
 def estimate(op, chip="v5e", schedules=()):
     """What the pictures read of an Estimate."""
-    return SimpleNamespace(
-        name="program",
-        chip=chip,
-        ops=(op,),
-        seconds=op.cycles / CHIPS[chip].clock_hz,
-        band=None,
-        band_text="no measurement of this kind",
-        method=op.method,
-        schedule=Schedule(chip, tuple(schedules), "0"),
-    )
+    known = {"seconds": op.cycles / CHIPS[chip].clock_hz, "method": op.method}
+    known |= {"band": None, "band_text": "no measurement of this kind"}
+    schedule = Schedule(chip, tuple(schedules), "0")
+    return SimpleNamespace(name="program", chip=chip, ops=(op,), schedule=schedule, **known)
 
 
 def made_schedule(count=100, first=10, last=90):
