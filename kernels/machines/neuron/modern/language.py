@@ -209,7 +209,7 @@ def _reduced(operation, x, axis, dtype=None, keepdims: bool = False, **options) 
 
 
 def affine_range(*bounds: int) -> Iterator[int]:
-    """A loop whose iterations are independent; deprecated since NKI 0.7, an alias of range. The
+    """A loop whose iterations are independent; deprecated, an alias of range. The
     simulator runs it in the order that InterpretParams asks for. An iteration that reads what
     another one wrote is warned of in the order written, and refused in any other."""
     return machine().iterations(*bounds)
