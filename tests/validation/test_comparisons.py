@@ -2,7 +2,6 @@
 
 import csv
 import dataclasses
-import functools
 from types import SimpleNamespace
 
 import numpy as np
@@ -71,8 +70,12 @@ def pairs(error, xla=0.0, half="test", first=0, count=10):
 
 
 @pytest.fixture
-def ratio(band):
-    return functools.partial(band, regime=bands.RATIO)
+def ratio(tmp_path):
+    def made_of(known):
+        store.write(tmp_path / "ratios.csv", known)
+        return bands.ratio_band("v5e", tmp_path / "ratios.csv")
+
+    return made_of
 
 
 def test_the_band_of_ratios_is_made_of_pairs_of_the_test_half(ratio):
