@@ -64,7 +64,7 @@ def test_a_right_kernel_passes(found, kernel):
     [
         ("naive_norm", "interpret", "large mean of x", "the reference"),
         ("missing_factor", "interpret", "values as drawn, 1", "gradient of x: element ["),
-        ("unwritten", "interpret", "values as drawn, 1", "that nothing wrote reads as NaN"),
+        ("unwritten", "interpret", "values as drawn, 1", "that nothing wrote, and beyond an array"),
         ("racing", "simulate", "values as drawn, 1", "race: a write of hbm[0:8, 0:256] by core 0"),
         ("raising", "interpret", "values as drawn, 1", "(brought.py:"),
     ],

@@ -9,7 +9,7 @@ def uses_no_kernel(x, y, *, interpret):
 
 WRONG = (
     ("axpy", {" + y_ref[...]": ""}, "interpret", "element ["),
-    ("axpy", {f"o_ref[...] = {AXPY}": HALF}, "interpret", "is this element ever written?"),
+    ("axpy", {f"o_ref[...] = {AXPY}": HALF}, "interpret", "is this element ever written"),
     ("sum_and_difference", {"x - y": "x + y"}, "interpret", "element [1, "),
     ("sum_and_difference", {"d_ref[...] = ": ""}, "interpret", "is nan"),
     ("normalised", {"jnp.sqrt(jnp.sum(x * x, ": "(x.sum("}, "interpret", "on tile"),
