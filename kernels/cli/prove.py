@@ -7,7 +7,6 @@ import typer
 from rich.markup import escape
 
 from kernels.cli import options
-from kernels.cli.options import repeated
 from kernels.cli.terminal import console, file_and_name, progress, reported, writable, write
 from kernels.proof.catalog import RUNGS
 
@@ -63,8 +62,8 @@ def prove(
         from kernels.yours.shapes import mesh_of
 
         writable(junit, markdown)
-        rungs = repeated("--rung", rung, known) or known
-        chips = repeated("--chip", chip, machines.chips())
+        rungs = options.repeated("--rung", rung, known) or known
+        chips = options.repeated("--chip", chip, machines.chips())
         report = Report(())
         with progress(counted=False) as bar:
             task = bar.add_task("")

@@ -249,7 +249,7 @@ def _late(timeout: float) -> str:
 
 def _died(died: Any) -> str:
     wanted = died.status in (-9, 128 + 9) or memory.wanted(died.stderr)
-    lost = f"{ENDED}, which{str(died)[11:]}"  # of "the process died of"
+    lost = f"{ENDED}, which{str(died).removeprefix('the process')}"
     return "its process was ended for want of memory" if wanted else lost
 
 
