@@ -37,15 +37,25 @@ def _operations(operation: Any) -> Iterator[Any]:
                 yield from _operations(inner)
 
 
+def unlocated(body: Any) -> str:
+    """The text of a Mosaic kernel without source locations; body: what matched its base64."""
+    return _mosaic_module(body[0]).operation.get_asm(enable_debug_info=False)
+
+
 def _mosaic(attributes: Any) -> str:
+    config = json.loads(_text(attributes["backend_config"]))
+    # Kernels travel in a form that outlives versions; this pass turns it back.
+    return _print(
+        _mosaic_module(config["custom_call_config"]["body"]), "mosaic-serde{serialize=false},"
+    )
+
+
+def _mosaic_module(body: str) -> Any:
     from jax._src.lib import tpu
 
-    config = json.loads(_text(attributes["backend_config"]))
     context = _context()
     tpu.register_dialect(context)
-    module = _parse(context, base64.b64decode(config["custom_call_config"]["body"]))
-    # Kernels travel in a form that outlives versions; this pass turns it back.
-    return _print(module, "mosaic-serde{serialize=false},")
+    return _parse(context, base64.b64decode(body))
 
 
 def _triton(attributes: Any) -> str:

@@ -247,7 +247,7 @@ class _Pool:
         self.programs: list[ExportedProgram] = []
         self.executable, self.timeout, self.version = executable, timeout, version
         self.pending: deque[int] = deque()
-        self.known: deque[tuple[int, TpuProgram]] = deque()
+        self.known: deque[tuple[int, TpuProgram | TpuCompileError]] = deque()
         self.compilers: list[_Compiler] = []
         self.selector = selectors.DefaultSelector()
         limit = os.environ.get(CHILDREN, "")
@@ -347,7 +347,9 @@ class _Pool:
     def _key(self, program: ExportedProgram) -> str:
         """Of the compiler's answer: what it is asked, what it reads beside that, what reads it."""
         # Whichever line of code asks for it: no more than the metadata of its HLO tells of that.
-        question = self._question(program) | {"program": program.fingerprint or program.data}
+        # What it is given when it runs the compiler does not see.
+        question = self._question(program)
+        question["program"] = program.fingerprint.partition(" ")[0] or program.data
         return cache.digest(
             cache.code(MAKERS),
             (self.version, version("jax"), version("jaxlib")),
@@ -456,7 +458,10 @@ class _Pool:
             )
         else:
             message = f"the compiler crashed on {program.name} for {program.chip} ({how(code)})"
-        yield index, TpuCompileError("crashed", message, text)
+        error = TpuCompileError("crashed", message, text)
+        if why:  # it will again
+            cache.TPU.put(self._key(program), error)
+        yield index, error
 
     def _drop(self, compiler: _Compiler) -> None:
         """Let go of a child: for the next caller where it waits for a program, else for good."""

@@ -138,6 +138,7 @@ def test_an_array_is_its_value_where_that_decides():
     ten, eleven, unknown = programs = [export(prefetching(rounds_of_data), c, X) for c in counts]
     assert len({program.data for program in programs}) == 1  # it stays an argument
     assert len({program.fingerprint for program in programs}) == 3
+    assert len({program.fingerprint.split()[0] for program in programs}) == 1  # compiled once
     assert [*ten.values] == [*eleven.values] == [0] and not unknown.values
     numbers = np.ones((128, 128), np.int8)
     product, other = (export(lambda x, y: x @ y, x, x) for x in (numbers, numbers * 2))

@@ -1,5 +1,6 @@
 """What the TPU compiler made is kept, and never believed of another program."""
 
+import numpy as np
 import pytest
 from pallas_samples import blockwise
 
@@ -25,12 +26,11 @@ def sent(tmp_path, monkeypatch):
     return programs
 
 
-def scaled(factor=2, rows=64, block=8, **options):
-    """A kernel called mine, exported."""
-
-    def body(x_ref, o_ref):
-        o_ref[...] = factor * x_ref[...]
-
+def scaled(factor=2, rows=64, block=8, line=0, **options):
+    """A kernel called mine, exported; `line` is that of its file where it is written."""
+    source = f"def body(x_ref, o_ref):\n    o_ref[...] = {factor} * x_ref[...]"
+    exec(compile("\n" * line + source, f"{line}.py", "exec"), space := {})
+    body = space["body"]
     call, array = blockwise((rows, 1024), (block, 1024), body=body)
     return export(call, array, name="mine", **options)
 
@@ -39,10 +39,19 @@ def test_a_program_is_compiled_once(sent):
     first = pool.compile_program(scaled(), purposes=("schedule",))
     again = pool.compile_program(scaled(), purposes=("schedule",))
     assert sent == ["mine"] and again == first and len(again.dumps) == len(first.dumps) == 1
+    assert pool.compile_program(scaled(line=9), purposes=("schedule",)) == first  # moved
     pool.compile_program(scaled())  # for which the compiler dumps nothing
     for other in scaled(3), scaled(rows=128), scaled(chip="v6e"):
         assert pool.compile_program(other) != first
     assert sent == ["mine"] * 5
+
+
+def test_a_profile_that_gives_up_is_asked_once(sent):
+    program = export(lambda x, i: x[i], np.arange(4096), np.full(64, 1))
+    for _ in range(2):
+        with pytest.raises(TpuCompileError, match="gave up on"):
+            pool.compile_program(program, purposes=("profile",))
+    assert len(sent) == 1
 
 
 def test_a_wrong_kernel_is_refused_whatever_is_kept_of_a_right_one(sent, tmp_path, monkeypatch):
