@@ -42,7 +42,6 @@ class _Turns:
     speeds: dict[Any, float] = field(default_factory=dict)
     raised: dict[tuple[int, int], str] = field(default_factory=dict)  # semaphore, device → by whom
     moving: Any = None  # the copy that went on last, since a device did
-    clocks: int = 0  # drawn so far, of the copies'
     last: int = -1  # device that went on, of those in step
     changed: threading.Condition = field(default_factory=threading.Condition)
 
@@ -87,11 +86,11 @@ class _Turns:
             self.ended.add(device)
             self._pass_on(device)
 
-    def fail(self, words: str) -> None:
+    def fail(self, words: str, cause: Exception | None = None) -> None:
         """End the kernel on all devices; the first reason holds."""
         with self.changed:
             if not self.failed:
-                self.failed.append(words)
+                self.failed += [words, cause]
             self.changed.notify_all()
 
     def _pass_on(self, device: int) -> None:
@@ -199,14 +198,15 @@ def line_of(source_info: Any, unknown: str = "an unknown line") -> str:
 
 
 @contextlib.contextmanager
-def turns(seed: int | None) -> Iterator[list[str]]:
-    """Within it simulated devices take turns as a seed draws; the list gets the first failure.
+def turns(seed: int | None) -> Iterator[list[Any]]:
+    """Within it simulated devices take turns as a seed draws; the list gets the first failure, in
+    words, and what was raised.
     Patches methods of SharedMemory and Semaphore, which are looked up while a kernel runs: what was
     traced once runs in every order."""
     from jax._src import dispatch
     from jax._src.pallas.mosaic.interpret import shared_memory, vector_clock
 
-    failed: list[str] = []
+    failed: list[Any] = []
     lock = threading.Lock()
     memory, semaphore = shared_memory.SharedMemory, shared_memory.Semaphore
     semaphores = memory.get_semaphores_and_increment_clock
@@ -264,13 +264,8 @@ def turns(seed: int | None) -> Iterator[list[str]]:
         return []
 
     def fails(self: Any, exception: Exception, *core: Any, **more: Any) -> None:
-        of(self).fail(f"{type(exception).__name__}: {exception}")
+        of(self).fail(f"{type(exception).__name__}: {exception}", exception)
         set_failed(self, exception, *core, **more)
-
-    def clock(self: Any) -> int:
-        machine = of(self)
-        machine.clocks += 1
-        return self.num_cores + machine.clocks % (self.vector_clock_size - self.num_cores)
 
     with contextlib.ExitStack() as patched:
         for owner, name, new in (
@@ -279,7 +274,6 @@ def turns(seed: int | None) -> Iterator[list[str]]:
             (memory, "append_semaphore_task", start),
             (memory, "get_sempahores_with_nonzero_count", leave),
             (memory, "set_failed", fails),
-            (memory, "get_random_virtual_device_id", clock),
             (semaphore, "wait", waits),
             (semaphore, "signal", signals),
         ):

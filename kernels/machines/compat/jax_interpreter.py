@@ -1,4 +1,4 @@
-"""JAX's simulation of a TPU: what it says of races, and two of its habits put right.
+"""JAX's simulation of a TPU: what it says of races, and some of its habits put right.
 
 Private: `jax._src.pallas.mosaic.interpret` and the loggers of `jax._src`. Seen in JAX 0.10.2 and
 0.12.0.1.
@@ -7,6 +7,7 @@ Private: `jax._src.pallas.mosaic.interpret` and the loggers of `jax._src`. Seen 
 import contextlib
 import functools
 import io
+import itertools
 import logging
 import re
 import threading
@@ -48,23 +49,41 @@ def forced(params: Any) -> Iterator[None]:
     is part of the key of jax.jit, so nothing traced within is met outside."""
     from jax.experimental.pallas import tpu as pltpu
 
-    with pltpu.force_tpu_interpret_mode(params), as_a_chip(), jax_views.taught(), _numpys():
+    with pltpu.force_tpu_interpret_mode(params), as_a_chip(), jax_views.taught(), _put_right():
         yield
 
 
 @contextlib.contextmanager
-def _numpys() -> Iterator[None]:
+def _put_right() -> Iterator[None]:
     """Let callbacks have NumPy's arrays, of which the simulation makes numbers: JAX puts each on a
-    device, for half the time of a simulation, and logs what they raise, which we report. Patches
-    `io_callback_impl` of jax._src.callback."""
+    device, for half the time of a simulation, and logs what they raise, which we report. What
+    starts below zero is out of bounds, where JAX asserts. Copies take the clocks of the race
+    detector in turn, where JAX draws, and misses races of two on one. Patches `io_callback_impl` of
+    jax._src.callback, `SharedMemory.get_random_virtual_device_id` and
+    `utils.is_range_out_of_bounds_for_shape`."""
     import jax
     from jax._src import callback as callbacks
+    from jax._src.pallas.mosaic.interpret import shared_memory, utils
+
+    copies, beyond = itertools.count(), utils.is_range_out_of_bounds_for_shape
 
     def called(*args: Any, callback: Any, **_: Any) -> Any:
         results = callback(*map(np.array, args))  # copies: XLA writes over its own
         return [*map(np.asarray, jax.tree.leaves(results))]
 
-    with mock.patch.object(callbacks, "io_callback_impl", called):
+    def clock(memory: Any) -> int:
+        return memory.num_cores + next(copies) % (memory.vector_clock_size - memory.num_cores)
+
+    def out_of_bounds(bounds: Any, shape: Any) -> bool:
+        starts = [b if isinstance(b, int) else b.start for b in bounds]
+        return min(starts, default=0) < 0 or beyond(bounds, shape)
+
+    memory = shared_memory.SharedMemory
+    with (
+        mock.patch.object(callbacks, "io_callback_impl", called),
+        mock.patch.object(memory, "get_random_virtual_device_id", clock),
+        mock.patch.object(utils, beyond.__name__, out_of_bounds),
+    ):
         yield
 
 

@@ -24,7 +24,7 @@ from kernels.machines.child import Child, ChildError, ChildLate, Spares, python
 from kernels.machines.compat import jax_devices, jax_interpreter, jax_pickles, jax_products
 
 CORES = 2
-CLOCKS = 512  # of the race detector: cores, and copies, each by chance; on one clock none race
+CLOCKS = 512  # of the race detector: cores, and copies in turn; on one clock none race
 DEVICES = 16  # that a child pretends to have, twice as many as work: each takes a thread of XLA
 TIMEOUT = 120.0  # seconds for one simulation of several devices
 WORKER = str(Path(__file__).with_name("mesh_worker.py"))
@@ -134,7 +134,7 @@ def simulate_here(
     )
     if takes_interpret(function):
         options["interpret"] = params
-    failed: list[str] = []
+    failed: list[Any] = []
     try:
         with (
             jax_interpreter.forced(params),
@@ -145,8 +145,9 @@ def simulate_here(
             result = function(*args, **options)
             result = jax.tree.map(np.asarray, jax.block_until_ready(result))
     except jax.errors.JaxRuntimeError as error:
-        words = failed[0] if failed else jax_interpreter.last_words(error)
-        raise SimulationError(words) from error
+        # Other devices end too; XLA tells of whichever it hears of first.
+        words, cause = failed or (jax_interpreter.last_words(error), error)
+        raise SimulationError(words) from cause or error
     finally:
         # JAX keeps the simulated machine's state after an exception, and would then hang.
         pltpu.reset_tpu_interpret_mode_state()
