@@ -9,7 +9,6 @@ With a mesh there are several devices of one core each, in a child process that 
 many: kernels.machines.compat.jax_devices says in which order they go on.
 """
 
-import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -140,7 +139,7 @@ def simulate_here(
             jax_interpreter.forced(params),
             jax_interpreter.races() as races,
             jax_interpreter.compiled_once(),
-            jax_devices.turns(seed) if turns else contextlib.nullcontext(failed) as failed,
+            jax_devices.turns(seed) if turns else jax_devices.alone() as failed,
         ):
             result = function(*args, **options)
             result = jax.tree.map(np.asarray, jax.block_until_ready(result))
