@@ -19,7 +19,7 @@ import linecache
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -69,7 +69,7 @@ class _Turns:
 
     def end(self, device: int) -> None:
         """The device leaves the kernel; RuntimeError for what it leaves behind."""
-        left = _left(self.memory, device, self.copies, self.raised)
+        left = _left(self.memory, device, self.raised, self.copies)
         if left and self.seed is not None:
             words = f"device {device} leaves the kernel with {left}"
             self.fail(words)
@@ -171,26 +171,24 @@ def _waiting(devices: list[str]) -> str:
     return f"devices {', '.join(others)} and {last} wait" if others else f"device {last} waits"
 
 
-def _semaphores(memory: Any) -> list[Any]:
-    return [*memory.sem.values(), *memory.fixed_id_sem.values()]
-
-
-def _left(memory: Any, device: int, copies: list[Any], raised: dict[Any, str]) -> str:
-    """The first thing that a device leaves behind at the end of a kernel, in words; or nothing.
-    A copy of no bytes is none: a wait for it ends before JAX has run it."""
-    for copy in copies:
+def _left(memory: Any, device: int, raised: dict[Any, str], copies: Sequence[Any] = ()) -> str:
+    """The first thing that a device leaves behind at the end of a kernel, in words, or nothing:
+    of the copies, of those that JAX keeps with their semaphores, and of what is raised."""
+    semaphores = [*memory.sem.values(), *memory.fixed_id_sem.values()]
+    queued = [task.__self__ for each in semaphores for tasks in each.tasks for task in tasks]
+    for copy in (*copies, *queued):
         state, indices = copy.state.name, [getattr(t, "indices", ()) for t in copy.src_transforms]
         unread = device == copy.src_device_id and state == "STARTED"
         mine = unread or (device == copy.dst_device_id and state != "COMPLETED")
-        if not mine or 0 in (getattr(index, "size", 1) for index in itertools.chain(*indices)):
-            continue
-        way = f" from device {copy.src_device_id} to device {copy.dst_device_id}"
-        return (
-            f"a copy{way if memory.num_devices > 1 else ''} under way that nobody waits for "
-            f"({line_of(copy.source_info)}): each start() needs its wait(); this one's raises "
-            f"{_name(copy.dst_sem)}"
-        )
-    for semaphore in _semaphores(memory):
+        # A wait for a copy of no bytes ends before JAX has run it.
+        if mine and 0 not in (getattr(index, "size", 1) for index in itertools.chain(*indices)):
+            way = f" from device {copy.src_device_id} to device {copy.dst_device_id}"
+            return (
+                f"a copy{way if memory.num_devices > 1 else ''} under way that nobody waits for "
+                f"({line_of(copy.source_info)}): each start() needs its wait(); this one's raises "
+                f"{_name(copy.dst_sem)}"
+            )
+    for semaphore in semaphores:
         for core in memory.get_global_core_ids(device):
             if count := int(semaphore.count_by_core[core]):
                 by = raised.get((semaphore.id, core), "nobody")
@@ -201,25 +199,22 @@ def _left(memory: Any, device: int, copies: list[Any], raised: dict[Any, str]) -
 @contextlib.contextmanager
 def alone() -> Iterator[list[str]]:
     """Within it what a kernel leaves behind on one device is an error, as it is within `turns`."""
-    from jax._src.pallas.mosaic.interpret import shared_memory
+    from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore, SharedMemory
 
     raised: dict[tuple[int, int], str] = {}
-    signal = shared_memory.Semaphore.signal
+    signal = Semaphore.signal
 
     def signals(self: Any, inc: int, core: int, clock: Any, logging_info: Any = None) -> None:
         raised[self.id, int(core)] = line_of(logging_info.source_info)
         signal(self, inc, core, clock, logging_info)
 
     def leave(self: Any, device: int) -> list[Any]:
-        tasks = [task for s in _semaphores(self) for of_core in s.tasks for task in of_core]
-        if left := _left(self, int(device), [task.__self__ for task in tasks], raised):
+        if left := _left(self, int(device), raised):
             raise RuntimeError(f"the kernel ends with {left}")
         return []
 
-    with (
-        mock.patch.object(shared_memory.SharedMemory, "get_sempahores_with_nonzero_count", leave),
-        mock.patch.object(shared_memory.Semaphore, "signal", signals),
-    ):
+    watched = mock.patch.object(SharedMemory, "get_sempahores_with_nonzero_count", leave)
+    with watched, mock.patch.object(Semaphore, "signal", signals):
         yield []
 
 

@@ -1,7 +1,7 @@
 """Run a Pallas kernel in JAX's simulation of a TPU: memories, DMA, semaphores, two cores.
 
 Four things differ from `interpret=True`. Memory starts as NaN; a read outside a buffer raises;
-a DMA delivers only when it is waited for; and programs along "parallel" grid dimensions run in
+a DMA delivers only when it is waited for, and has to be; and programs along "parallel" grid dimensions run in
 shuffled order on two cores, watched by a race detector. A v5e or v6e has one core a chip, but
 "parallel" promises that two would do, and a v4 or v5p joins two into one device.
 
@@ -60,9 +60,9 @@ def simulate(
         Its result, the races found, and which core ran which program when.
 
     Raises:
-        RuntimeError: a SimulationError, when the machine refuses: a read out of bounds; on a mesh,
-            a deadlock, which says which device waits for what, a semaphore left raised, a copy that
-            nobody waited for, a timeout.
+        RuntimeError: a SimulationError, when the machine refuses: a read out of bounds, a copy that
+            nobody waited for, a semaphore left raised; on a mesh, a timeout, or a deadlock, which
+            says which device waits for what.
         ValueError: for a mesh of no devices.
     """
     if mesh is None:
