@@ -1,8 +1,8 @@
 """Run a Pallas kernel in JAX's simulation of a TPU: memories, DMA, semaphores, two cores.
 
-Four things differ from `interpret=True`. Memory starts as NaN; a read outside a buffer raises;
-a DMA delivers only when it is waited for, and has to be; and programs along "parallel" grid dimensions run in
-shuffled order on two cores, watched by a race detector. A v5e or v6e has one core a chip, but
+Four things differ from `interpret=True`. Memory starts as NaN; a read outside a buffer raises; a
+DMA delivers only when it is waited for, and has to be; and programs along "parallel" dimensions run
+in shuffled order on two cores, watched by a race detector. A v5e or v6e has one core a chip, but
 "parallel" promises that two would do, and a v4 or v5p joins two into one device.
 
 With a mesh there are several devices of one core each, in a child process that pretends to have so
