@@ -87,8 +87,7 @@ class Cache:
         return answer
 
     def put(self, key: str, answer: Any) -> None:
-        """Keep an answer that can be pickled, where there is room: a full disk is no reason to
-        fail."""
+        """Keep an answer that can be pickled, where there is room: a full disk fails nothing."""
         body = zlib.compress(pickle.dumps(answer, protocol=5), 1)
         data = hashlib.sha256(key.encode() + body).digest() + body
         with contextlib.suppress(OSError):

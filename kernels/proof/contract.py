@@ -246,8 +246,7 @@ class Operator:
         return self.whole(self.plain), self[self.plain].backend
 
     def whole(self, name: str) -> Callable[..., Any]:
-        """The public function with the implementation of that name, as a function of whole
-        arrays."""
+        """The public function with that implementation, as a function of whole arrays."""
         return self[name].backend.spread(functools.partial(self.function, implementation=name))
 
     @property

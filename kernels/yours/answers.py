@@ -95,8 +95,7 @@ def _marked(path: str) -> dict[str, Declared]:
 
 
 def marked(path: str, name: str = "") -> list[Declared]:
-    """What a file marks with `kernels.proves`; ValueError where it marks nothing, or nothing of
-    that name."""
+    """What a file marks with `kernels.proves`; ValueError where that is none, or none so named."""
     module(path)
     known = _marked(path)
     if not known:

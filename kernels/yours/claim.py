@@ -48,8 +48,7 @@ class Drawn(Workload):
 
 class Claim:
     """A declared function as a contract: see kernels.proof.contract.Contract. ValueError where
-    `arguments` draws what is no tuple, or nothing that is an array, and for names of arguments that
-    there are not."""
+    `arguments` draws no tuple, or nothing that is an array, and for names of no argument."""
 
     plain = "the reference"
     rounds_sums = ""  # whoever traces it says so, see kernels.yours.answers

@@ -69,8 +69,7 @@ class Declared:
         return spread_over(self.mesh, self.in_specs, self.out_specs)
 
     def draw(self, rng: np.random.Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """One draw: the positional arguments, and the named ones; ValueError for what is no tuple
-        and no dict."""
+        """One draw: the positional arguments, and the named ones; ValueError for anything else."""
         drawn = self.arguments(rng)
         if isinstance(drawn, dict):
             return (), drawn

@@ -252,8 +252,7 @@ def _judged(
 
 def _decided(report: Report, name: str, faithful: bool, not_run: str) -> dict[str, Any]:
     """What the interpreters say of a kernel: fields of OnChip, and notes. `faithful` is whether the
-    smaller problem runs the very kernel of the full one, on fewer blocks; `not_run` why it was not
-    run."""
+    smaller problem runs the very kernel of the full one, on fewer blocks; `not_run`: why not."""
     failed = [r for r in report.findings if r.status == FAILED and r.rung != "load"]
     wrong = [r for r in failed if not any(words in r.message for words in UNTOLD)]
     ran = {r.kernel for r in report.findings if r.rung != "load"}

@@ -57,7 +57,6 @@ def chips() -> dict[str, Any]:
 
 
 def machine(chip: str, option: str = "--chip") -> Any:
-    """The module of the machine that has a chip; ValueError for a chip of none, with those there
-    are."""
+    """The module of the machine that has a chip; ValueError for a chip of none, with all names."""
     one_of(option, chip, chips())
     return chips()[chip]

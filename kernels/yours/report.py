@@ -27,8 +27,7 @@ class ProblemResult:
     problem: str  # the values that were drawn
     status: str  # "passed", "partial", "skipped" or "failed"
     message: str = ""  # why it is not "passed", in a line
-    # Which block of which program wrote the wrong element; empty where none is wrong, or where that
-    # is not known.
+    # Which block of which program wrote the wrong element; empty where none did or it is unknown.
     wrote: str = ""
     # The share of the error budget that the worst element took; None where nothing ran.
     used: float | None = None

@@ -99,8 +99,7 @@ def mesh_of(text: str) -> dict[str, int] | None:
 
 def trips_of(texts: Sequence[str]) -> dict[str, int]:
     """How often what data decides runs: "N" for all, "KERNEL=N", or "FILE:LINE=N" of a loop, each;
-    what stands before "=", or "", → the number. ValueError for another form, and for what stands
-    twice."""
+    what stands before "=", or "", → the number. ValueError for another form or a repetition."""
     trips: dict[str, int] = {}
     for text in texts:
         name, _, count = text.rpartition("=")

@@ -14,8 +14,7 @@ SPECS = "a jax.sharding.PartitionSpec for each, or one for all, as jax.shard_map
 @dataclass(frozen=True)
 class Devices:
     """How arrays are cut over a mesh, axis name → size, by trees of jax.sharding.PartitionSpec, or
-    prefixes of such trees. ValueError for a mesh of no devices, and for specs that are none or name
-    no axis of it."""
+    prefixes of such trees. ValueError for a mesh of no devices and for specs not of its axes."""
 
     mesh: Mapping[str, int]
     in_specs: Any

@@ -62,8 +62,7 @@ def paged(q, k_pages, v_pages, lengths, page_indices):
 
 
 # Kernel → the rung that finds it first, the reference, its arguments, what is wrong, and the names
-# of arguments with gradients: in float32, where what is rounded to bfloat16 on the way is off by a
-# thousandth of itself.
+# of arguments with gradients: in float32, where rounding to bfloat16 is off by a thousandth.
 FAULTS = {
     "matmul_without_init": ("interpret", jnp.dot, right.factors,
         multiplied(("pl.program_id(2) == 0", "pl.program_id(2) == 1"))),

@@ -15,8 +15,7 @@ TWO = ONE | {"groups": 2}
 
 def unpacked(x, y, x_scale, y_scale, bias, *, weights, interpret, fault, repaired=False):
     """float32 [m, k], int4 in bytes [k / 2, n], None, [groups, n], [n] → [m, n], 256 rows of
-    weights at a time, which are whole groups. Right when repaired; else it has the fault of that
-    name."""
+    weights at a time, whole groups. Right when repaired; else it has the fault of that name."""
     wrong = None if repaired else fault
     (m, k), (groups, n) = x.shape, y_scale.shape
     parts = 256 // (k // groups)

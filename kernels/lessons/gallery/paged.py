@@ -1,4 +1,4 @@
-"""Wrong attention over pages: one decode kernel that copies by hand, with three faults."""
+"""Wrong attention over pages: one decode kernel that copies by hand, with four faults."""
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,8 @@ def decode(
 
         def step(j, state):
             m_before, l, acc = state
-            pl.when(j + 1 < pages)(lambda: start(j + 1))
+            more = (j + 1 < pages) | (wrong == "abandoned_page")
+            pl.when(more)(lambda: start(jnp.minimum(j + 1, pages - 1)))
             for copy in copies(j, lax.rem(j + (wrong == "wrong_semaphore"), 2)):
                 copy.wait()
             k, v = (ref[lax.rem(j, 2)] for ref in (k_ref, v_ref))
@@ -84,6 +85,7 @@ def decode(
 _faulty = family(decode)
 
 wrong_semaphore = _faulty("wrong_semaphore", workloads=(Workload("two_pages", FULL),))
+abandoned_page = _faulty("abandoned_page", workloads=(Workload("two_pages", FULL),))
 
 unmasked_page = _faulty(
     "unmasked_page",

@@ -14,11 +14,12 @@ object, and cores are named by pairs.
 """
 
 import contextlib
+import itertools
 import linecache
 import random
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -67,19 +68,9 @@ class _Turns:
 
     def end(self, device: int) -> None:
         """The device leaves the kernel; RuntimeError for what it leaves behind."""
-        left = [
-            f"a copy from device {copy.src_device_id} to device {copy.dst_device_id} under way "
-            f"that nobody waits for ({line_of(copy.source_info)})"
-            for copy in self.copies
-            if device == copy.dst_device_id
-            or (device == copy.src_device_id and copy.state.name == "STARTED")
-        ]
-        for semaphore in [*self.memory.sem.values(), *self.memory.fixed_id_sem.values()]:
-            if count := int(semaphore.count_by_core[device]):
-                by = self.raised.get((semaphore.id, device), "nobody")
-                left.append(f"{_name(semaphore)} raised to {count} by {by}, never waited for")
+        left = _left(self.memory, device, self.raised, self.copies)
         if left and self.seed is not None:
-            words = f"device {device} leaves the kernel with {left[0]}"
+            words = f"device {device} leaves the kernel with {left}"
             self.fail(words)
             raise RuntimeError(words)
         with self.changed:
@@ -177,6 +168,53 @@ class _Entrance:
 def _waiting(devices: list[str]) -> str:
     *others, last = devices
     return f"devices {', '.join(others)} and {last} wait" if others else f"device {last} waits"
+
+
+def _left(memory: Any, device: int, raised: dict[Any, str], copies: Sequence[Any] = ()) -> str:
+    """The first thing that a device leaves behind at the end of a kernel, in words, or nothing:
+    of the copies, of those that JAX keeps with their semaphores, and of what is raised."""
+    semaphores = [*memory.sem.values(), *memory.fixed_id_sem.values()]
+    queued = [task.__self__ for each in semaphores for tasks in each.tasks for task in tasks]
+    for copy in (*copies, *queued):
+        state, indices = copy.state.name, [getattr(t, "indices", ()) for t in copy.src_transforms]
+        unread = device == copy.src_device_id and state == "STARTED"
+        mine = unread or (device == copy.dst_device_id and state != "COMPLETED")
+        # A wait for a copy of no bytes ends before JAX has run it.
+        if mine and 0 not in (getattr(index, "size", 1) for index in itertools.chain(*indices)):
+            way = f" from device {copy.src_device_id} to device {copy.dst_device_id}"
+            return (
+                f"a copy{way if memory.num_devices > 1 else ''} under way that nobody waits for "
+                f"({line_of(copy.source_info)}): each start() needs its wait(); this one's raises "
+                f"{_name(copy.dst_sem)}"
+            )
+    for semaphore in semaphores:
+        for core in memory.get_global_core_ids(device):
+            if count := int(semaphore.count_by_core[core]):
+                by = raised.get((semaphore.id, core), "nobody")
+                return f"{_name(semaphore)} raised to {count} by {by}, never waited for"
+    return ""
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[list[str]]:
+    """Within it what a kernel leaves behind on one device is an error, as it is within `turns`."""
+    from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore, SharedMemory
+
+    raised: dict[tuple[int, int], str] = {}
+    signal = Semaphore.signal
+
+    def signals(self: Any, inc: int, core: int, clock: Any, logging_info: Any = None) -> None:
+        raised[self.id, int(core)] = line_of(logging_info.source_info)
+        signal(self, inc, core, clock, logging_info)
+
+    def leave(self: Any, device: int) -> list[Any]:
+        if left := _left(self, int(device), raised):
+            raise RuntimeError(f"the kernel ends with {left}")
+        return []
+
+    watched = mock.patch.object(SharedMemory, "get_sempahores_with_nonzero_count", leave)
+    with watched, mock.patch.object(Semaphore, "signal", signals):
+        yield []
 
 
 def _name(semaphore: Any) -> str:

@@ -167,8 +167,7 @@ def boxes(
     part: np.ndarray, shape: tuple[int, ...], by_row: bool = False
 ) -> Iterator[tuple[tuple[int, ...], Any]]:
     """A part of memory, its places as `places` has them, as boxes of it, or with by_row each row as
-    boxes of its own: of each box the index of its elements in the part, and an indexer of the
-    memory."""
+    boxes of its own: of each box the index of its elements, and an indexer of the memory."""
     from jax._src.state import indexing
 
     lines = [np.unique(line) for line in np.unravel_index(part, shape)]

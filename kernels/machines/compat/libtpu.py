@@ -55,8 +55,7 @@ def environment(
     folder: Path, purposes: Collection[str], dropped: Collection[str] = ()
 ) -> dict[str, str]:
     """The variables that make libtpu compile without a TPU and dump for `purposes`, of "schedule"
-    and "profile", into a folder that exists; `dropped` are flags that this libtpu is known not to
-    have."""
+    and "profile", into a folder that exists; `dropped` are flags that this libtpu has not."""
     flags = [
         "--" + flag.format(folder)
         for purpose in purposes

@@ -22,8 +22,7 @@ TRITON, MOSAIC = "__gpu$xla.gpu.triton", "mosaic_gpu_v2"
 
 
 def target(chip: Any) -> str:
-    """XLA's description of a GpuChip, a text proto: the form in xla_gpu.txt, in which everything is
-    a published figure."""
+    """XLA's description of a GpuChip, a text proto: as xla_gpu.txt, all of it published figures."""
     features = "ACCELERATED_FEATURES" if chip.capability[0] >= 9 else "NONE"
     form = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
     return form.format(chip, features=features, clock=chip.clock_hz / 1e9)
@@ -119,8 +118,7 @@ class XlaDump:
     """What XLA wrote of one program into a folder."""
 
     def __init__(self, folder: Path) -> None:
-        # The caller's program is the last: XLA compiles small modules of its own, and may have
-        # tried others before.
+        # The caller's program is the last: XLA compiles small modules of its own before.
         whole = sorted(folder.glob("*.thunk_sequence.txt"))
         if not whole:
             changed("jaxlib", "XLA dumps no sequence of thunks: nothing to show of a program")

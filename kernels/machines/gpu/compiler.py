@@ -308,8 +308,7 @@ def compile_program(
     passes: bool = False,
     timeout: float = TIMEOUT,
 ) -> GpuProgram:
-    """Compile one exported program, all as `compile` does; options=None calls libraries for matrix
-    products."""
+    """Compile one exported program, as `compile` does; options=None calls libraries of products."""
     positive("timeout", timeout)
     _check_tools()
     question = {

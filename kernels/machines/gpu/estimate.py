@@ -383,8 +383,7 @@ def _kernel(kernel: GpuKernel, operation: GpuOperation, call: Any, flops: float 
 
 
 def _moves(chip: GpuChip, operation: GpuOperation) -> dict[str, float]:
-    """Seconds of its bytes at the memory's rate: of an array, what does not fit in the cache comes
-    from memory."""
+    """Seconds of its bytes at the memory's rate: of an array, what does not fit in the cache."""
     missed = sum(max(0.0, 1 - chip.l2_bytes / whole) * moved for whole, moved in operation.moves)
     bytes_ = {"memory": missed, "cache": operation.bytes - missed}
     return {place: count / chip.bytes_per_second for place, count in bytes_.items()}

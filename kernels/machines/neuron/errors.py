@@ -36,8 +36,7 @@ class MissingName(NeuronError, AttributeError):
 
 
 class MissingImport(NeuronError, ModuleNotFoundError):
-    """The same, where an import statement asks for it: Python would put words of its own in place
-    of an AttributeError's."""
+    """The same, for an import statement: Python would replace an AttributeError's words."""
 
 
 def place() -> str | None:

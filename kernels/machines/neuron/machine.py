@@ -381,8 +381,7 @@ class NeuronMachine(Loops):
             refuse(f"{name}: {operand}; the GpSimd engine does not reach PSUM")
 
     def copy(self, name: str, dst: View, src: View, elements: int | None = None) -> None:
-        """A DMA between HBM and SBUF: as many elements, in any shape; all unless `elements` says
-        so."""
+        """A DMA between HBM and SBUF: as many elements, in any shape; all without `elements`."""
         if self.limits:
             for operand in (dst, src):
                 if operand.buffer == PSUM:

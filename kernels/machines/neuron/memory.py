@@ -143,8 +143,7 @@ class Storage:
 def _dense_box(
     storage: Storage, partitions: tuple[int, int], elements: tuple[int, int]
 ) -> tuple[tuple[int, int], ...] | None:
-    """The range in each dimension of what lies in one piece in each partition; None where it has
-    none."""
+    """The range in each dimension of what lies in one piece in each partition, or None."""
     low, high = (bound // storage.data.itemsize for bound in elements)
     box: list[tuple[int, int]] = []
     for size in reversed(storage.data.shape[1:]):

@@ -1,5 +1,4 @@
-"""Tiles as the kernel sees them: slices and views for both generations; a modern tile has no
-operators."""
+"""Tiles as the kernel sees them: slices and views; a modern tile has no operators."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -198,8 +197,7 @@ class Viewable(View):
         first: int | None = None,
         dtype: np.dtype | None = None,
     ) -> Any:
-        """Elements by a pattern, in bytes. NumPy's own function does not take the dtypes of
-        ml_dtypes."""
+        """Elements by a pattern, in bytes: NumPy's own does not take ml_dtypes."""
         raw = self._storage.data.reshape(-1).view(np.uint8)
         first = self._offset if first is None else first
         return self._like(np.ndarray(shape, dtype or self.dtype, raw, first, strides))

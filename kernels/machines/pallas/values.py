@@ -93,8 +93,7 @@ def decisive(
 def handed(
     jaxpr: Any, known: Mapping[int, Any], names: Sequence[str]
 ) -> Iterator[tuple[Any, list[Value]]]:
-    """Each pallas_call, loop and ragged product of a program, in order, with a Value for each of
-    its operands."""
+    """Each pallas_call, loop and ragged product of a program, in order, with its operands."""
     inner = jaxprs.opened(jaxpr)
     inputs = [
         Value(known=np.asarray(known[i]))

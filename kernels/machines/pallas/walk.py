@@ -510,8 +510,7 @@ class _Walker:
     def _open_loop(
         self, equation: Any, place: str, more: Unknown, constants: list[Any], carry: list[Any]
     ) -> list[Any]:
-        """A loop whose length is not known counts as often as trips say; else once, and may count
-        not at all."""
+        """A loop of a length not known counts as often as trips say; else once, or not at all."""
         self.by_data[place] = None
         said = given_trips(self.trips, self.name, _line(equation))
         names = more.names if said is None else frozenset()

@@ -71,8 +71,7 @@ def kernel_flops(call: Call, *, least: bool = False) -> dict[str, float]:
 
 def share_of_branches(call: Call) -> float:
     """Of the products that stand in a kernel's conditions, the share that runs in a program, the
-    mean over the grid; 1 where a loop of unknown length holds products, or none stands in a
-    condition."""
+    mean over the grid; 1 where a loop of unknown length holds products, or no condition does."""
     outside, inside = _standing(jax_pallas.kernel(call.equation))
     if not inside or math.isinf(outside + inside):
         return 1.0
@@ -82,8 +81,7 @@ def share_of_branches(call: Call) -> float:
 
 def shares_of_branches(call: Call) -> list[float]:
     """How often each condition with products in it runs them, in the order of the kernel's text: 0
-    to 1 each, the mean over the programs that were run; nothing where what decides was not
-    followed."""
+    to 1 each, the mean over the programs run; nothing where what decides was not followed."""
     taken = call.walk.read if call.walk else {}
     shares = []
     for equation in jaxprs.own_equations(jax_pallas.kernel(call.equation)):

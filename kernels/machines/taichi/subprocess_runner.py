@@ -111,8 +111,7 @@ def _ask(settings, function, arguments, options, seconds):
 
 
 def _last_words(error: ChildDied) -> str:
-    """How the child died: Taichi catches signals, says which, prints its stack and ends with a
-    status of its own."""
+    """How the child died: Taichi catches signals, and ends with a status of its own."""
     caught = re.search(r"\[E [^\]]*\] Received (signal .*)", error.stderr)
     if not caught:
         return str(error)

@@ -478,8 +478,7 @@ class _Pool:
 
 class _Compiler:
     """A child that holds libtpu, while it is this pool's. Children of one `kind` do the same;
-    `without` are flags that it was started without, and `spare` is whether another caller had it
-    before."""
+    `without` are flags that it was started without; `spare`: whether another caller had it."""
 
     def __init__(self, child: Child, kind: Hashable, without: frozenset[str], spare: bool) -> None:
         self.child, self.kind, self.without, self.spare = child, kind, without, spare

@@ -1,15 +1,14 @@
 """Run a Pallas kernel in JAX's simulation of a TPU: memories, DMA, semaphores, two cores.
 
-Four things differ from `interpret=True`. Memory starts as NaN; a read outside a buffer raises;
-a DMA delivers only when it is waited for; and programs along "parallel" grid dimensions run in
-shuffled order on two cores, watched by a race detector. A v5e or v6e has one core a chip, but
+Four things differ from `interpret=True`. Memory starts as NaN; a read outside a buffer raises; a
+DMA delivers only when it is waited for, and has to be; and programs along "parallel" dimensions run
+in shuffled order on two cores, watched by a race detector. A v5e or v6e has one core a chip, but
 "parallel" promises that two would do, and a v4 or v5p joins two into one device.
 
 With a mesh there are several devices of one core each, in a child process that pretends to have so
 many: kernels.machines.compat.jax_devices says in which order they go on.
 """
 
-import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -61,9 +60,9 @@ def simulate(
         Its result, the races found, and which core ran which program when.
 
     Raises:
-        RuntimeError: a SimulationError, when the machine refuses: a read out of bounds; on a mesh,
-            a deadlock, which says which device waits for what, a semaphore left raised, a copy that
-            nobody waited for, a timeout.
+        RuntimeError: a SimulationError, when the machine refuses: a read out of bounds, a copy that
+            nobody waited for, a semaphore left raised; on a mesh, a timeout, or a deadlock, which
+            says which device waits for what.
         ValueError: for a mesh of no devices.
     """
     if mesh is None:
@@ -140,7 +139,7 @@ def simulate_here(
             jax_interpreter.forced(params),
             jax_interpreter.races() as races,
             jax_interpreter.compiled_once(),
-            jax_devices.turns(seed) if turns else contextlib.nullcontext(failed) as failed,
+            jax_devices.turns(seed) if turns else jax_devices.alone() as failed,
         ):
             result = function(*args, **options)
             result = jax.tree.map(np.asarray, jax.block_until_ready(result))

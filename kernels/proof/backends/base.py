@@ -58,8 +58,7 @@ class Backend:
         return function
 
     def spread(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A public function as a function of whole arrays: the same, but where several devices run
-        it."""
+        """A public function as a function of whole arrays: another one on several devices."""
         return function
 
     def interpret(self, job: Job) -> Any:

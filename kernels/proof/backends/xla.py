@@ -17,8 +17,7 @@ class OnTpu(Backend):
     chips = tuple(CHIPS)
 
     def cut(self, arrays: Sequence[Any], **options: Any) -> dict[str, Any]:
-        """How a job's arrays are cut over a mesh of chips, as kernels.tpu.compile takes it; {} for
-        one."""
+        """How a job's arrays are cut over a mesh, as kernels.tpu.compile takes it, or {}."""
         return {}
 
     def estimate(

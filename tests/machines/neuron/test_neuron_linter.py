@@ -53,8 +53,7 @@ def test_what_is_allowed_is_left_alone():
         assert neuron.lint(kernel) == []
 
 
-# What follows `a = nl.ndarray(x.shape, dtype=x.dtype)` in a kernel of x; what is found there, and
-# what is advised instead.
+# After `a = nl.ndarray(x.shape, dtype=x.dtype)` in a kernel of x: what is found, and advised.
 DATA = Path(__file__).with_name("data")
 FAULTS = json.loads((DATA / "linter_faults.json").read_text())
 

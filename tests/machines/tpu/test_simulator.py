@@ -1,5 +1,6 @@
 """The simulated machine refuses what the hardware would, shuffles, and cleans up after itself."""
 
+import functools
 import json
 import logging
 from pathlib import Path
@@ -128,23 +129,29 @@ def test_what_leaves_its_view_is_refused():
         simulate(through_views(6), ROWS)
 
 
-def test_an_empty_copy_from_the_end_of_its_memory_is_within_it_and_waited_for():
-    def in_pieces(sizes_ref, x_ref, o_ref, semaphore):
+def test_an_empty_copy_from_the_end_of_its_memory_is_within_it_and_no_other_goes_unwaited_for():
+    def in_pieces(waited, sizes_ref, x_ref, o_ref, semaphore):
         parts = [pl.ds(sizes_ref[0, place], sizes_ref[1, place]) for place in range(2)]
         copies = [
             pltpu.make_async_copy(x_ref.at[part], o_ref.at[part], semaphore) for part in parts
         ]
         for copy in copies:
             copy.start()
-        for copy in copies:
+        for copy in copies[:waited]:
             copy.wait()
 
-    specs = {"in_specs": [SCALARS, ANYWHERE], "out_specs": ANYWHERE}
-    specs["scratch_shapes"] = [pltpu.SemaphoreType.DMA]
-    run = simulate(called(in_pieces, [[0, 16], [16, 0]], **specs), ROWS)
-    assert np.array_equal(run.result, ROWS) and not run.races
+    def ran(sizes, waited=2):
+        options = {"in_specs": [SCALARS, ANYWHERE], "out_specs": ANYWHERE}
+        options["scratch_shapes"] = [pltpu.SemaphoreType.DMA]
+        return simulate(called(functools.partial(in_pieces, waited), sizes, **options), ROWS)
+
+    for waited in (2, 1):  # to wait for nothing or not is the same
+        run = ran([[0, 16], [16, 0]], waited)
+        assert np.array_equal(run.result, ROWS) and not run.races
     with pytest.raises(SimulationError, match="Out-of-bounds"):
-        simulate(called(in_pieces, [[0, 16], [16, 1]], **specs), ROWS)
+        ran([[0, 16], [16, 1]])
+    with pytest.raises(SimulationError, match=r"nobody waits for \(test_\w+\.py:\d+, `copy\.start"):
+        ran([[0, 8], [8, 8]], waited=1)
 
 
 def test_a_store_below_zero_is_out_of_bounds():

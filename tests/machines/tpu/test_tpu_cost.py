@@ -1,5 +1,4 @@
-"""What an operation of XLA's own costs: bytes at the bandwidth reached, or its work; from HLO text,
-without a compiler."""
+"""What an operation of XLA's own costs: bytes at the bandwidth reached, or its work, by its HLO."""
 
 import json
 from types import SimpleNamespace
@@ -213,8 +212,7 @@ def test_what_runs_beside_the_core_counts_once(monkeypatch):
 
 
 def test_a_slice_is_fetched_in_whole_tiles():
-    """One lane of 128 takes all of them; whole tiles, and what is along other dimensions, do not
-    take their neighbours."""
+    """One lane of 128 takes all of them; whole tiles and other dimensions take no neighbours."""
     whole = "f32[4,1024,256]{2,1,0:T(8,128)}"
 
     def read(*sizes):
@@ -234,8 +232,7 @@ def test_a_slice_is_fetched_in_whole_tiles():
     ("second", "result"), [("8,4096,14336", "8192,14336"), ("8192,14336", "8,4096,14336")]
 )
 def test_a_kernel_of_xla_s_own_takes_its_products(second, result):
-    """jax.lax.ragged_dot: [M, K] and [G, K, N] give [M, N], and [M, K] and [M, N] the gradient of
-    the matrices, [G, K, N]."""
+    """jax.lax.ragged_dot: [M, K], [G, K, N] → [M, N]; [M, K], [M, N] → the gradient [G, K, N]."""
     line = (
         f"ROOT %ragged-dot = f32[{result}]{{1,0}} custom-call(%t, %x, %w), "
         'custom_call_target="tpu_custom_call"'

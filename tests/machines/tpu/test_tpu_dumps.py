@@ -144,8 +144,7 @@ def test_an_instruction_goes_over_several_lines(end):
 
 
 def branching(jumps=(), lands=(), products=(), slots=("MXU",)):
-    """A schedule of 60 bundles in a loop, with jumps over branches and where they land, and with
-    products in some bundles."""
+    """60 bundles in a loop, with jumps over branches and where they land, some with products."""
     bundles = tuple(
         Bundle(i, "PF" if i in lands else "", 1, ("sbr.rel",) * (i in jumps)) for i in range(60)
     )

@@ -62,8 +62,7 @@ def test_it_adds_up_to_the_model_of_the_estimate():
 
 
 def test_a_slow_copy_makes_the_core_wait():
-    """128³ blocks: a copy takes longer than the step that should hide it, though two are on their
-    way."""
+    """128³ blocks: a copy takes longer than its step, though two are on their way."""
     found = tpu.pipeline(kernel(blocked(1024, 1024, 1024, 128, 128, 128), 525))
     assert 0.1 < found.parts["wait"] / found.cycles < 0.3
     assert found.cycles == pytest.approx(525 * 512, rel=0.02)

@@ -41,8 +41,7 @@ class GpSimdError(RuntimeError):
 
 
 class GpSimdCompileError(RuntimeError):
-    """C++ that does not compile; the message holds the compiler's first errors, and `original` all
-    that it said."""
+    """C++ that does not compile; the message holds its first errors, and `original` all."""
 
     def __init__(self, message: str, original: str = "") -> None:
         super().__init__(message)

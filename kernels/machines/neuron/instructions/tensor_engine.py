@@ -295,8 +295,7 @@ def _quads(what: str, view: View) -> np.ndarray:
 
 
 def _scale_rows(scale: View, partitions: int) -> list[int]:
-    """Where the scales of each group of 8 partitions are: each quadrant of 32 partitions has them
-    in its first four."""
+    """Where the scales of each group of 8 partitions are: in the first four of each 32."""
     rows = [32 * (group // 4) + group % 4 for group in range(partitions // 8)]
     return rows if rows[-1] < scale.shape[0] else list(range(partitions // 8))
 

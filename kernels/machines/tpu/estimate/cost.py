@@ -73,8 +73,7 @@ class Cost:
     def total(
         self, program: ExportedProgram, ops: tuple[OpEstimate, ...], notes: Sequence[str]
     ) -> Estimate:
-        """The whole program, as exported, of all its operations; `notes` is what is to be said
-        already."""
+        """The whole program, as exported, of all its operations; `notes` is what has been said."""
         chip, memory = self.chip, self.compiled.memory
         # An argument may be longer than what is read of it.
         read = max(memory.arguments - self._unread(), 0)
@@ -330,8 +329,7 @@ class Cost:
     def _waits_in_loops(
         self, kernel: KernelProfile, in_vmem: set[int], latency: float, rate: float
     ) -> float:
-        """Cycles by which what a kernel copies by hand in its loops takes longer than the rounds'
-        bundles."""
+        """Cycles by which copies by hand in loops take longer than the rounds' bundles."""
         call = kernel.call
         by_hand = [o for o in call.operands if o.memory not in FAST and id(o) not in in_vmem]
         copied = sum(map(call.moved, by_hand))
@@ -445,8 +443,7 @@ class Cost:
         )
 
     def _computes(self, instruction: HloInstruction, kind: str) -> tuple[float, str]:
-        """Cycles of the work of an operation of XLA's own, if nothing waits for memory, and where
-        they are from."""
+        """Cycles of an operation of XLA's own, if nothing waits for memory, and their source."""
         kernel = self.schedules.get(instruction.name)
         cores = self.chip.tensor_cores if instruction.shared else 1
         schedule = kernel.step_bundles * instruction.iterations / cores if kernel else 0.0
@@ -467,8 +464,7 @@ class Cost:
         return max(best[0], peak), best[1]
 
     def _mosaic(self, instruction: HloInstruction) -> float:
-        """Cycles of a kernel that XLA itself put there: for its products, as it reaches of the
-        peak."""
+        """Cycles of a kernel that XLA put there: for its products, as it reaches of the peak."""
         flops = instruction.grouped_flops(self.groups)
         kind = "int8" if any(a.dtype == "s8" for a in instruction.operands) else "bfloat16"
         return flops / (self.chip.peak(kind) * self.rates.mosaic) * self.chip.clock_hz

@@ -159,8 +159,7 @@ def schedule_kernels(
 @dataclass(frozen=True)
 class Profile:
     """Asks for the cycles of one program: `run` gives those of XLA's operations, and writes those
-    of kernels into `kernels`; `note` takes what the reader has to know. timeout and budget as of
-    estimate."""
+    of kernels into `kernels`; `note` takes what the reader has to know; the rest: estimate."""
 
     program: ExportedProgram
     compiled: TpuProgram
@@ -170,8 +169,7 @@ class Profile:
     note: Callable[[str], None]
 
     def run(self) -> Generator[Request, list[Any], dict[str, int]]:
-        """Ask the static profile: a whole program with kernels where that is short, else each
-        kernel, cut."""
+        """Ask the static profile: a whole program with kernels if short, else each kernel, cut."""
         module = self.compiled.module
         profiled: dict[str, int] = {}
         # A profile that hangs is of no use.

@@ -135,8 +135,7 @@ class Estimate:
 
     @property
     def launch_seconds(self) -> float | None:
-        """What a clock on the host sees beside the chip's own time; None where nobody measured
-        it."""
+        """What a clock on the host sees beside the chip's own time; None where not measured."""
         return LAUNCH_SECONDS.get(self.chip)
 
     @property
