@@ -25,9 +25,9 @@ def giou(preds: Any, targets: Any, *, implementation: str = "pallas", interpret:
 
     Args:
         preds, targets: [B, N, 4] float32, each box left, top, right, bottom; B, N ≥ 1.
-        implementation: "numpy" (in float64), "xla", "xla_planes" (coordinates first), "pallas"
-            (TPU), "torch", "nki" and "neuronxcc" (AWS Neuron, in both generations of NKI) or
-            "gpsimd" (its GpSimd cores, C++); "v0" to "v3" are the levels on the way to "pallas".
+        implementation: "numpy" (in float64), "xla", "xla_planes" (coordinates first), "xla_slices"
+            (that in four slices), "pallas" (TPU), "torch", "nki" and "neuronxcc" (both generations
+            of NKI), "gpsimd" (GpSimd cores, C++); "v0" to "v3" are levels on the way to "pallas".
         interpret: None simulates the kernel where its machine is missing; True and False force
             either.
 
@@ -68,7 +68,7 @@ GIOU = Operator(
     implementations=(
         Implementation("numpy", NUMPY, "numpy:giou", differentiable=False),
         Implementation("xla", XLA, "xla:giou"),
-        Implementation("xla_planes", XLA, "xla:giou_in_planes"),
+        *(Implementation(f"xla_{how}", XLA, f"xla:giou_in_{how}") for how in ("planes", "slices")),
         Implementation("pallas", PALLAS_TPU, "pallas:giou"),
         Implementation("torch", TORCH, "torch:giou"),
         _on_neuron("nki", NKI, "nki:giou", "giou_nki"),

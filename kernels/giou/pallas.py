@@ -27,10 +27,6 @@ LONGEST = 8192  # boxes of a sample that still come in blocks of whole samples
 # --- N is a multiple of 128: rows of boxes -------------------------------------------------------
 
 
-def _as_boxes(rows, b, n):
-    return rows.reshape(b, n // LANES, 4, LANES).swapaxes(2, 3).reshape(b, n, 4)
-
-
 def row_parts(rows_ref, samples):
     """For each 128 boxes of a sample: where the rows of their four coordinates are."""
     stride = rows_ref.shape[0] // samples
@@ -105,27 +101,27 @@ class _Form:
         return boxes.reshape(self.b, -1, LANES, 4).swapaxes(2, 3).reshape(-1, LANES)
 
     def unlay(self, array):
-        return _as_boxes(array, self.b, self.n) if self.whole else array.swapaxes(1, 2)
+        if self.whole:
+            array = array.reshape(self.b, -1, 4, LANES)
+        return array.swapaxes(-2, -1).reshape(self.b, self.n, 4)
 
     def call(self, name, out_shapes, in_specs, out_specs, interpret):
         """The kernel for one pass, "forward" or "backward"."""
+        semantics = ("parallel",) * len(self.grid)
         return pl.pallas_call(
             getattr(self, name),
             out_shape=[jax.ShapeDtypeStruct(shape, jnp.float32) for shape in out_shapes],
             grid=self.grid,
             in_specs=in_specs,
             out_specs=out_specs,
-            compiler_params=pltpu.CompilerParams(
-                dimension_semantics=("parallel",) * len(self.grid)
-            ),
+            compiler_params=pltpu.CompilerParams(dimension_semantics=semantics),
             interpret=interpret,
             name=f"giou_{name}",
         )
 
 
 def _scores(form, preds, targets, interpret):
-    shapes = [(form.b, form.n)]
-    call = form.call("forward", shapes, [form.boxes] * 2, [form.scores], interpret)
+    call = form.call("forward", [(form.b, form.n)], [form.boxes] * 2, [form.scores], interpret)
     return call(form.lay(preds), form.lay(targets))[0]
 
 
@@ -144,8 +140,7 @@ def _backward(interpret, saved, cotangent):
     form = _Form(*cotangent.shape)
     operands = [form.boxes, form.boxes, form.scores]
     call = form.call("backward", [form.shape] * 2, operands, [form.boxes] * 2, interpret)
-    preds, targets = map(form.lay, saved)
-    return tuple(map(form.unlay, call(preds, targets, cotangent)))
+    return tuple(map(form.unlay, call(*map(form.lay, saved), cotangent)))
 
 
 _giou = jax.custom_vjp(_forward, nondiff_argnums=(2,))

@@ -24,10 +24,7 @@ def _areas(preds, targets):
 
 def giou(preds, targets):
     """[..., 4], [..., 4] → [...]; boxes are left, top, right, bottom."""
-    xp = preds.__array_namespace__()
-    (inter, pred, target, enclosing), _ = _areas(preds, targets)
-    union = xp.maximum(pred + target - inter, EPSILON)
-    enclosing = xp.maximum(enclosing, EPSILON)
+    inter, union, enclosing, *_ = _condition(preds, targets)
     return inter / union - (enclosing - union) / enclosing
 
 
