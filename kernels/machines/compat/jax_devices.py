@@ -174,7 +174,7 @@ def _left(memory: Any, device: int, raised: dict[Any, str], copies: Sequence[Any
     """The first thing that a device leaves behind at the end of a kernel, in words, or nothing:
     of the copies, of those that JAX keeps with their semaphores, and of what is raised."""
     semaphores = [*memory.sem.values(), *memory.fixed_id_sem.values()]
-    queued = [task.__self__ for each in semaphores for tasks in each.tasks for task in tasks]
+    queued = [task.__self__ for s in semaphores for tasks in s.tasks for task in tasks]
     for copy in (*copies, *queued):
         state, indices = copy.state.name, [getattr(t, "indices", ()) for t in copy.src_transforms]
         unread = device == copy.src_device_id and state == "STARTED"
@@ -196,7 +196,7 @@ def _left(memory: Any, device: int, raised: dict[Any, str], copies: Sequence[Any
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[list[str]]:
+def alone() -> Iterator[list[Any]]:
     """Within it what a kernel leaves behind on one device is an error, as it is within `turns`."""
     from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore, SharedMemory
 
