@@ -113,7 +113,7 @@ def _sized(path: str, reference: str, sizes: Mapping[str, int]) -> Sized:
 
 
 def _listed(module: Any, name: str) -> list[Any]:
-    if not isinstance(values := getattr(module, name, list)(), (list, tuple)):
+    if not isinstance(values := getattr(module, name, lambda: ())(), (list, tuple)):
         fail(name, f"a function that returns {values!r:.100}", "one that returns a list of inputs")
     return list(values)
 

