@@ -143,8 +143,7 @@ def test_time_lines_keep_their_rules(kernel, b, n):
     for name, group in groups.items():
         group.sort(key=lambda s: s.start)
         for one, next_one in itertools.pairwise(group):
-            apart = one.end <= next_one.start + 1e-15
-            assert apart or name == "DMA", f"overlap on {name}"  # its engines work side by side
+            assert one.end <= next_one.start + 1e-15 or name == "DMA", f"overlap on {name}"
         if name not in ("DMA", "the SBUF port"):
             assert [s.number for s in group] == sorted(s.number for s in group)
     for slot in slots.values():
