@@ -60,8 +60,7 @@ _PLACES = {
     "kernels.proof": ("budget", "catalog", "contract", "ladder"),
 }
 _MODULES = {name: f"{room}.{name}" for room, names in _PLACES.items() for name in names}
-__getattr__ = lazy(
-    __name__, _MODULES | dict.fromkeys(("explain", "judge", "prove", "proves"), "kernels.yours")
-)
+_MODULES |= dict.fromkeys(("explain", "judge", "prove", "proves"), "kernels.yours")
+__getattr__ = lazy(__name__, _MODULES)
 
 __version__ = "0.1.0"

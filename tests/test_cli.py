@@ -1,6 +1,10 @@
 """python -m kernels: tables to read, exit codes for CI."""
 
+import errno
 import re
+import shlex
+from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from commands import run
@@ -42,49 +46,17 @@ def test_skips_are_named_and_fail_only_when_strict():
     assert run("verify", "iota/pallas", "--rung", "measure", "--strict").exit_code == 1
 
 
+HERE = Path(__file__).parent
+# Those after the empty line are refused where libtpu is installed.
+WRONG, WITH_LIBTPU = (HERE / "wrong_lines.txt").read_text(encoding="utf-8").split("\n\n")
 libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
-WITH_LIBTPU = [
-    (["explain", "matmul/pallas", "-c", "v9"], "chip is 'v9'"),
-    (["explain", "matmul/pallas", "-w", "nosuch"], "workload is 'nosuch'"),
-    (["explain", "nosuch/pallas"], "operator is 'nosuch'"),
-    (["explain", "matmul"], "OPERATOR/IMPLEMENTATION"),
-    (["explain", "matmul/xla", "-w", "m=8 k=8 n=8 float64"], "float64; accepted: float32"),
-    (["tune", "add_vectors/triton"], "one in JAX, for v5e"),
-    (["tune", "matmul/pallas", "-w", "m=8 k=8 n=8 float64"], "float64; accepted: float32"),
-    (["tune", "iota/pallas"], "nothing to tune"),
-    (["tune", "matmul/xla", "-w", "m=256 k=256 n=256 bfloat16"], "XLA chooses its own"),
-]
+WRONG = [*WRONG.splitlines(), *(pytest.param(x, marks=libtpu) for x in WITH_LIBTPU.splitlines())]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["verify", "cholesky"], "accepted: attention, vit_attention"),
-        (["verify", "matmul/cuda"], "accepted: xla, pallas"),
-        (["verify", "--rung", "guess"], "accepted: interpret, simulate, compile, measure"),
-        (["verify", "iota/xla", "--rung", "simulate"], "claims no rung simulate"),
-        (["verify", "--draws", "-1"], "Invalid value"),
-        (["bench", "add_vectors/xla", "-w", "n=64 float64", "--record"], "float64; accepted"),
-        (["bench", "add_vectors/xla", "-w", ""], "workload is ''; accepted: tiny"),
-        (["estimate", "matmul/xla", "--figures", "-w", "zzz"], "--workload is 'zzz'; accepted"),
-        (["estimate", "add_vectors/xla", "--figures"], "--figures is given for add_vectors/xla"),
-        (["explain", f"{__file__}:run", "-w", "tiny"], "--workload is tiny; accepted: with OP"),
-        (["explain", "matmul/pallas", "-c", "h100"], "--chip is 'h100'; accepted: v5e"),
-        (["explain", "giou/nki"], "accepted: one in JAX, for v5e"),
-        (["prove", __file__, "--chip", "v99"], "--chip is 'v99'; accepted: v5e"),
-        (["prove", __file__, "--rung", "guess"], "--rung is 'guess'; accepted: interpret"),
-        (["judge"], "no file is named; accepted"),
-        (["judge", "nowhere.py"], "file is nowhere.py; accepted"),
-        (["judge", __file__.replace("test_cli.py", "yours/judged/answers")], "--reference is left"),
-        (["judge", __file__, "--reference", "no/"], "--reference is no/; accepted: a file or a f"),
-        (["estimate", "giou/nki", "--chip", "v5e"], "chip is 'v5e'; accepted: inf2, trn1"),
-        (["estimate", "giou/nki", "--workload", "huge"], "workload is 'huge'; accepted: tiny"),
-        (["estimate", "depthwise_conv/cuda"], "one that there is an estimate of"),
-        *(pytest.param(*row, marks=libtpu) for row in WITH_LIBTPU),
-    ],
-)
-def test_a_wrong_command_line_ends_with_2(arguments, says):
-    result = run(*arguments)
+@pytest.mark.parametrize("line", WRONG)
+def test_a_wrong_command_line_ends_with_2(line):
+    words, says = line.format(FILE=__file__, JUDGED=HERE / "yours" / "judged").split("  →  ")
+    result = run(*shlex.split(words))
     assert result.exit_code == 2
     assert says in result.output
     assert "Traceback" not in result.output
@@ -99,6 +71,11 @@ def test_figures_that_cannot_be_kept_are_no_traceback(tmp_path, monkeypatch):
     assert "measured.csv; accepted: one in a folder that there is and" in run(*bench).output
 
 
-def test_a_file_in_another_encoding_that_marks_nothing_is_passed_over(tmp_path):
+def test_a_file_is_passed_over_in_another_encoding_and_told_of_unread(tmp_path, monkeypatch):
     (tmp_path / "latin.py").write_bytes(b"x = '\xe9'\n")
-    assert run("prove", str(tmp_path / "latin.py"), "--marked").exit_code == 0
+    words = "prove", str(tmp_path / "latin.py"), "--marked"
+    assert run(*words).exit_code == 0
+    denied = Mock(side_effect=PermissionError(errno.EACCES, "Permission denied", "latin.py"))
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    done = run(*words)
+    assert done.exit_code == 2 and "Permission denied: 'latin.py'" in done.output

@@ -93,6 +93,7 @@ def test_rates_are_fitted_to_one_half_and_estimates_follow(mine, tmp_path):
 
 @pytest.mark.parametrize(("change", "says"), [
     ({"chip": "AMD EPYC"}, "the chip of matmul/xla m=512 k=512 n=512 bfloat16 is 'AMD EPYC'"),
+    ({"chip": "H100", "implementation": "theirs"}, "is 'H100'; accepted: v5e"),
     ({"value": 0.0}, "is 0 ms; accepted: measured, more than 0 ms"),
     ({"operator": "cholesky"}, "is 'cholesky'; accepted: attention"),
     ({"implementation": "cuda"}, "accepted: xla, pallas"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from kernels.cli.options import GradientOption, WorkloadOption
-from kernels.cli.terminal import console, errors, reported, writable
+from kernels.cli.terminal import console, errors, progress, reported, writable
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
 from kernels.machines.checks import fail, one_of
@@ -44,17 +44,15 @@ def bench(
         if not chosen:
             fail("entry", ", ".join(entries), f"one that runs on {device} here")
         for name, implementations in chosen.items():
-            problems = OPERATORS[name].workloads
+            operator, problems = OPERATORS[name], OPERATORS[name].workloads
             named = problems.figures or problems.named[:1]
             for problem in named if workload is None else [problems.find(workload)]:
-                measurement = benchmark.bench(
-                    OPERATORS[name],
-                    [i for i in implementations if i.accepts(problem)],
-                    problem,
-                    repeats=repeats,
-                    device=device,
-                    gradient=gradient,
-                )
+                able = [i for i in implementations if i.accepts(problem)]
+                with progress(counted=False) as bar:
+                    task = bar.add_task("")
+                    say = lambda words: bar.update(task, description=escape(words))  # noqa: B023
+                    more: dict[str, Any] = dict(device=device, gradient=gradient, progress=say)
+                    measurement = benchmark.bench(operator, able, problem, repeats=repeats, **more)
                 for refusing, reason in measurement.refused.items():
                     errors.print(f"[yellow]{name}/{refusing}, {problem}:[/] {escape(reason)}")
                 if record:

@@ -73,6 +73,8 @@ def estimate(
                 jobs = [(questions[i].job, questions[i].chip) for i in places]
                 estimates = backend.estimate(jobs, timeout=timeout, budget=budget)
                 answers |= zip(places, estimates, strict=True)
+        if len(answers) == 1 and isinstance(answers[0], ValueError):
+            raise answers[0]
         rows: list[Sequence[str]] = []
         failed: list[tuple[_Question, Exception]] = []
         records = []

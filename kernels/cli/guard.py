@@ -47,13 +47,17 @@ def guard(
         from kernels.yours import guarding, machines
 
         writable(markdown, baseline if update else None)
-        if shapes and not shapes.is_file():
-            fail("--shapes", shapes, "a text file with shapes in each line")
-        rows = shapes.read_text(encoding="utf-8").splitlines() if shapes else []
+        try:
+            rows = shapes.read_text(encoding="utf-8").split("\n") if shapes else []
+        except (OSError, UnicodeDecodeError) as error:
+            fail("--shapes", f"{shapes} ({error})", "a text file with shapes in each line")
+        buckets = [row.strip() for row in rows if row.strip() and row[0] != "#"]
+        if shapes and not buckets:
+            fail("--shapes", f"{shapes}, which has none", "a text file with shapes in each line")
         guarded = guarding.guard(
             baseline,
             [file_and_name(file) for file in files or ()],
-            shapes=[row.strip() for row in rows if row.strip() and row[0] != "#"],
+            shapes=buckets,
             update=update,
             percent=percent,
             chips=repeated("--chip", chip, machines.chips()),

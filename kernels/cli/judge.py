@@ -74,17 +74,17 @@ def judge(
         verdicts = []
         with progress() as bar:
             task = bar.add_task("judging", total=len(listed))
-            limits: dict[str, Any] = dict(timeout=timeout, memory=memory, jobs=jobs)
-            limits["sandbox"] = sandbox
-            for verdict in judging.judge_all(
-                listed, chips=chips, mesh=mesh_of(mesh), seed=seed, **limits
-            ):
+            limits: dict[str, Any] = dict(timeout=timeout, memory=memory, jobs=jobs, seed=seed)
+            limits |= dict(chips=chips, mesh=mesh_of(mesh), sandbox=sandbox)
+            for verdict in judging.judge_all(listed, **limits):
                 verdicts.append(verdict)
                 bar.advance(task)
+                bar.stop()  # else it stays beside what is printed
                 if as_json:
                     typer.echo(json.dumps(verdict.as_json()))
                 else:
                     console.print(verdict)
+                bar.start()
         write(markdown, table(verdicts).markdown() + "\n")
         counts = [verdict.verdict for verdict in verdicts]
         said = ", ".join(f"{counts.count(word)} {word}" for word in dict.fromkeys(counts))

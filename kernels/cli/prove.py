@@ -67,8 +67,7 @@ def prove(
         report = Report(())
         with progress(counted=False) as bar:
             task = bar.add_task("")
-            for file in files:
-                path, name = file_and_name(file)
+            for path, name in [file_and_name(file) for file in files]:
                 if marked and b"proves" not in Path(path).read_bytes():
                     continue
                 say = lambda words: bar.update(task, description=escape(words))

@@ -15,6 +15,7 @@ from kernels.machines.checks import fail
 
 console = Console()
 errors = Console(stderr=True, highlight=False)
+NAMED = (errno.ENOSPC, errno.EROFS, errno.EACCES)  # whose words say what to do
 
 
 @contextlib.contextmanager
@@ -25,7 +26,7 @@ def reported() -> Iterator[None]:
     try:
         yield
     except (ValueError, MissingPackage, OSError) as error:
-        if isinstance(error, OSError) and error.errno not in (errno.ENOSPC, errno.EROFS):
+        if isinstance(error, OSError) and error.errno not in NAMED:
             raise
         errors.print(f"[red]{escape(str(error))}[/]", soft_wrap=True)
         raise typer.Exit(2) from None

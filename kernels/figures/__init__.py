@@ -37,5 +37,4 @@ __all__ = [
 ]
 
 # They know the catalog, which only whoever asks has to wait for.
-_MODULES = {"compare": "report"}
-__getattr__ = lazy(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})
+__getattr__ = lazy(__name__, {"compare": f"{__name__}.report"})

@@ -103,6 +103,8 @@ def prepare(
 ) -> Callable[[], Any]:
     """A call without arguments that solves a workload, or its gradients, on the device."""
     job = Subject.of(operator, implementation).job(workload, gradient=gradient)
+    if gradient and not job.wanted:
+        fail("the pass", "gradient", f"forward, since {operator.name} has no gradients")
     writes = "out" in inspect.signature(operator.function).parameters
     return implementation.backend.prepare(job, device, out=writes)
 
@@ -115,6 +117,7 @@ def bench(
     repeats: int = 20,
     device: str = "cpu",
     gradient: bool = False,
+    progress: Callable[[str], None] = lambda words: None,
 ) -> Measurement:
     """Time implementations of one workload in turn, and in the same rounds what bounds them.
 
@@ -126,6 +129,7 @@ def bench(
         repeats: readings of each.
         device: "cpu" or "cuda", for PyTorch and Taichi.
         gradient: whether to time the gradients, forward pass included.
+        progress: is called with what begins, in words.
 
     Raises:
         ValueError: where none of them runs on `device`.
@@ -134,6 +138,7 @@ def bench(
     for entry in implementations:
         if entry.backend.why_not("measure", device) or (gradient and not entry.differentiable):
             continue
+        progress(f"{operator.name}/{entry.name}: first call, {workload}")
         try:
             call = prepare(operator, entry, workload, device, gradient)
             call()
@@ -150,6 +155,7 @@ def bench(
         limit, run, scale = operator.workloads.limit(workload, device)
         calls[limit], chips[limit] = run, processor(device)
     count = QUEUED if set(chips.values()) - {processor()} else 1
+    progress(f"{operator.name}: {repeats} rounds of {', '.join(calls)}, {workload}")
     timings = {
         name: replace(timing, device=chips[name])
         for name, timing in measure(calls, repeats=repeats, calls=count, device="").items()

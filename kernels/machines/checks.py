@@ -109,6 +109,13 @@ def takes(argument: str, function: Any, args: Sequence[Any], named: Mapping[str,
     try:
         signature.bind(*args, **named)
     except TypeError as error:
+        known = signature.parameters.values()
+        late = [p for i, p in enumerate(known) if i >= len(args) or p.kind == p.KEYWORD_ONLY]
+        free = [p.name for p in late if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        wrong = [name for name in named if name not in free]
+        if wrong and all(p.kind != p.VAR_KEYWORD for p in known):
+            accepted = ", ".join(free) or f"no name, by {name_of(function)}{signature}"
+            fail(argument, repr(wrong[0]), accepted)
         words = ", ".join([f"{len(args)} positional", *named])
         fail(argument, f"{words} ({error})", f"{name_of(function)}{signature}")
 

@@ -132,8 +132,8 @@ class Workloads:
         sizes = {name: int(size) for name, size in pairs if size.isdecimal()}
         once = sorted(name for name, _ in pairs) == sorted(known.sizes) and len(sizes) == len(pairs)
         if not once or math.prod(sizes.values()) > MOST:
-            names = ", ".join(known.sizes)
-            fail("workload", repr(text), f"a whole number for each of {names}, once, {MOST} in all")
+            wanted = f"a whole number for each of {', '.join(known.sizes)}, once"
+            fail("workload", repr(text), f"{wanted}, of a product up to {MOST}" if once else wanted)
         if more or dtype not in DTYPES:
             fail("workload", repr(text), f"sizes and one dtype of {', '.join(DTYPES)}")
         # Its options are what cannot be done without, such as a border.

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "Judgement", "Report", "explain", "judge", "prove", "proves"]
 
-_MODULES = {
-    "Explanation": "explanation",
-    "Report": "report",
-    "Judgement": "verdict",
-    "explain": "explaining",
-    "judge": "judging",
-    "prove": "proving",
-    "proves": "declared",
-}
+_MODULES = dict(Explanation="explanation", Report="report", Judgement="verdict")
+_MODULES |= dict(explain="explaining", judge="judging", prove="proving", proves="declared")
 __getattr__ = lazy(__name__, {name: f"{__name__}.{module}" for name, module in _MODULES.items()})

@@ -277,14 +277,9 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
         message += f"; the first index counts the devices along {' and '.join(axes)}"
     if status == ladder.FAILED and rounded:
         message, note = f"{message}: {rounded}. {WHOLE_ONES}", ""
-    return {
-        "status": status,
-        "message": plainly(message),
-        "wrote": wrote,
-        "used": used if status != ladder.FAILED else None,
-        "seconds": time.perf_counter() - start,
-        "note": note if rounds_at else "",
-    }
+    share = used if status != ladder.FAILED else None
+    result = dict(status=status, message=plainly(message), wrote=wrote, used=share)
+    return result | {"seconds": time.perf_counter() - start, "note": note if rounds_at else ""}
 
 
 def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[int, ...]) -> str:
@@ -435,15 +430,10 @@ def tune(
     for place, result in zip(programs, results, strict=True):
         if isinstance(result, Estimate):
             own = sum(op.cycles for op in result.ops if op.kind == "kernel")
-            trials[place] = {
-                "seconds": result.seconds.low,
-                "own": own * result.seconds.low / result.cycles,
-                "bound": result.bound,
-                "note": result.method,
-                "band": result.band_text,
-                "on_data": result.on_data,
-                "passing": False,
-            }
+            trial: dict[str, Any] = dict(seconds=result.seconds.low, bound=result.bound)
+            trial |= dict(note=result.method, band=result.band_text, on_data=result.on_data)
+            trial["own"] = own * result.seconds.low / result.cycles
+            trials[place] = refused | trial
         else:
             trials[place] = refused | {"note": str(result), "passing": result.kind in TRANSIENT}
     return {"trials": [trials[i] for i in range(len(tunings))]}

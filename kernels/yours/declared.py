@@ -56,6 +56,10 @@ class Declared:
             if isinstance(value, str) or not all(isinstance(name, str) for name in value):
                 fail(argument, repr(value), "a tuple of names")
             object.__setattr__(self, argument, tuple(value))
+        if not self.chips:
+            from kernels.yours.machines import chips
+
+            fail("chips", "empty", f"one or more of {', '.join(chips())}")
         positive("budget", self.budget)
         self.spread  # noqa: B018  # checks it
         for change in self.values:

@@ -49,15 +49,9 @@ def page(facts: GpuFacts, whole: bool) -> Iterator[Table | Paragraph]:
     more = f" and {len(names) - PASSES} more" if len(names) > PASSES and not whole else ""
     shown = ", ".join(names if whole else names[:PASSES])
     yield Paragraph(f"{len(names)} passes changed it: {shown}{more}")
-    steps = [
-        (
-            step.kind,
-            step.name if step.name != step.kind else "",
-            " × ".join(map(str, step.grid)),
-            " × ".join(map(str, step.threads)),
-        )
-        for step in facts.thunks
-    ]
+    dims = lambda sizes: " × ".join(map(str, sizes))
+    named = ((s, s.name if s.name != s.kind else "") for s in facts.thunks)
+    steps = [(s.kind, name, dims(s.grid), dims(s.threads)) for s, name in named]
     yield Table(("step", "name", "blocks", "threads"), steps)
     columns = ("kernel", "registers", "spilled", "shared", "blocks/SM", "occupancy", "limit")
     yield Table((*columns, "waves"), [_row(kernel) for kernel in facts.kernels])
@@ -84,13 +78,10 @@ def figures(facts: GpuFacts) -> dict[str, tuple[float | None, str]]:
     values = {name: time * 1e6 for name, time in times.items() if time is not None}
     shown: dict[str, tuple[float | None, str]] = {n: (v, f"{v:,.4g}") for n, v in values.items()}
     if facts.kernels:
-        counts = {
-            "registers": max(kernel.registers for kernel in facts.kernels),
-            "spilled, bytes": max(kernel.spills for kernel in facts.kernels),
-            "shared, bytes": max(kernel.shared_bytes for kernel in facts.kernels),
-            "instructions": max(kernel.instructions for kernel in facts.kernels),
-        }
-        shown |= {name: (count, f"{count:,}") for name, count in counts.items()}
+        parts = {"spilled, bytes": "spills", "shared, bytes": "shared_bytes"}
+        for name in ("registers", *parts, "instructions"):
+            count = max(getattr(kernel, parts.get(name, name)) for kernel in facts.kernels)
+            shown[name] = (count, f"{count:,}")
     return shown
 
 

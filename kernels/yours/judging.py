@@ -30,11 +30,13 @@ UNTOLD = ("not done after", "not begun", "want of memory", "ran out of memory", 
 @dataclass(frozen=True)
 class Entry:
     """A kernel of a file: `name` is the function that it marks with `kernels.proves`, "" of one in
-    KernelBench's form, and `reference` the file of its reference, in that form."""
+    KernelBench's form, and `reference` the file of its reference, in that form; `why_not` says why
+    it cannot be judged."""
 
     path: str
     name: str = ""
     reference: str = ""
+    why_not: str = ""
 
 
 def judge(
@@ -120,6 +122,9 @@ def judge_all(
         source: dict[str, Any] = {"path": entry.path, "name": entry.name}
         source |= {"reference": entry.reference, "mesh": mesh}
         name = entry.name or Path(entry.path).stem
+        if entry.why_not:
+            undecided = [OnChip(chip, UNDECIDED, "load", entry.why_not) for chip in chips]
+            return Judgement(name, tuple(undecided), entry.path)
         return _judged(source, name, entry.path, chips, seed, timeout, memory, sandbox)
 
     with ThreadPoolExecutor(jobs) as threads:
@@ -128,8 +133,9 @@ def judge_all(
 
 
 def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) -> list[Entry]:
-    """The kernels of files and folders, in the order of the paths, those of a folder by name;
-    ValueError for what is no such file, and for a reference that is not there, or the file itself.
+    """The kernels of files and folders, in the order of the paths, those of a folder by name; a
+    file without kernels or a reference has an entry that says so. ValueError for what is no such
+    file, for --reference that is not there, and where not one can be judged.
 
     Args:
         paths: a file that marks kernels with `kernels.proves`, one in KernelBench's form, or a
@@ -145,22 +151,35 @@ def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) ->
         head, colon, name = text.rpartition(".py:")
         path = Path(head + ".py" if colon else text)
         files = sorted(path.glob("*.py")) if path.is_dir() else [path]
-        if not files or not path.exists():
+        if not files or not path.exists() or not text:
             fail("file", text, "a Python file, FILE.py:NAME, or a folder of Python files")
         for file in files:
-            if "get_inputs" not in (own_names := names(file)):
-                known = proving.declared_in(str(file), name if colon else "", sandbox)
-                listed += [Entry(str(file), own) for own, _ in known]
-                continue
-            beside = Path(reference) if reference else file
-            beside = beside / file.name if beside.is_dir() else beside
-            if not beside.is_file() or "get_inputs" not in names(beside):
-                fail("--reference", beside, f"a file in KernelBench's form for {file.name}")
-            if "ModelNew" not in own_names and beside.samefile(file):
-                accepted = f"where the original of {file} is, which has no ModelNew itself"
-                fail("--reference", beside if reference else "left out", accepted)
-            listed.append(Entry(str(file), "", str(beside)))
+            try:
+                listed += _of_file(file, name if colon else "", reference, sandbox)
+            except ValueError as error:
+                if colon:
+                    raise
+                listed.append(Entry(str(file), why_not=str(error)))
+    if listed and all(
+        entry.why_not for entry in listed
+    ):  # then it is the command line that is wrong
+        raise ValueError(listed[0].why_not)
     return listed
+
+
+def _of_file(file: Path, name: str, reference: str, sandbox: bool) -> list[Entry]:
+    if "get_inputs" not in (own_names := names(file)):
+        known = proving.declared_in(str(file), name, sandbox)
+        return [Entry(str(file), own) for own, _ in known]
+    beside = Path(reference) if reference else file
+    beside = beside / file.name if beside.is_dir() else beside
+    if not beside.is_file() or "get_inputs" not in names(beside):
+        value = f"{beside}, which has no get_inputs" if beside.is_file() else f"no file {beside}"
+        fail("--reference", value, f"a file in KernelBench's form for {file.name}")
+    if "ModelNew" not in own_names and beside.samefile(file):
+        accepted = f"where the original of {file} is, which has no ModelNew itself"
+        fail("--reference", beside if reference else "left out", accepted)
+    return [Entry(str(file), "", str(beside))]
 
 
 def names(file: Path) -> set[str]:
@@ -190,8 +209,6 @@ def check(chips: Sequence[str], timeout: float, memory: float | None) -> None:
     positive("timeout", timeout)
     if memory is not None:
         positive("memory", memory)
-    if isinstance(chips, str) or not chips:
-        fail("chips", repr(chips), "a tuple of names")
     for chip in chips:
         one_of("chips", chip, known)
 

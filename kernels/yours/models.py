@@ -100,7 +100,7 @@ def small(path: str, reference: str) -> Small:
 def _sized(path: str, reference: str, sizes: Mapping[str, int]) -> Sized:
     theirs = _executed(reference, sizes)
     ours = theirs if path == reference else _executed(path, sizes)
-    init: list[Any] = list(getattr(theirs, "get_init_inputs", list)())
+    init = _listed(theirs, "get_init_inputs")
     if not callable(getattr(theirs, "get_inputs", None)):
         fail("file", reference, "one with get_inputs, as KernelBench has it")
     build, known = _one(ours, FORMS, path), _one(theirs, FORMS[1:], reference)
@@ -108,8 +108,14 @@ def _sized(path: str, reference: str, sizes: Mapping[str, int]) -> Sized:
         functools.partial(_call, build, init),
         functools.partial(_call, known, init),
         functools.partial(_weights, known, init),
-        lambda: list(theirs.get_inputs()),
+        lambda: _listed(theirs, "get_inputs"),
     )
+
+
+def _listed(module: Any, name: str) -> list[Any]:
+    if not isinstance(values := getattr(module, name, lambda: ())(), (list, tuple)):
+        fail(name, f"a function that returns {values!r:.100}", "one that returns a list of inputs")
+    return list(values)
 
 
 def _executed(path: str, sizes: Mapping[str, int]) -> ModuleType:

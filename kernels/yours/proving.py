@@ -147,6 +147,8 @@ def _check(rungs: Sequence[str], chips: Sequence[str], timeout: float) -> None:
             fail(argument, repr(names), "a tuple of names")
         for name in names:
             one_of(argument, name, accepted)
+    if not rungs:
+        fail("rungs", "empty", f"one or more of {', '.join(RUNGS)}")
     if len({known()[chip] for chip in chips}) > 1:
         fail("chips", ", ".join(chips), "TPUs, or GPUs")
 

@@ -212,14 +212,10 @@ def _roofline(facts: TpuFacts, seconds: float) -> Iterator[Table | Paragraph]:
     seconds, moved = seconds or 1e-12, facts.hbm_bytes
     peak, bandwidth = facts.peak_flops, facts.hbm_bytes_per_second
     reached = f"{_rate(facts.flops / seconds / 1e12)} of {peak / 1e12:.0f} TFLOP/s (bf16)"
+    from_hbm = f"{_rate(moved / seconds / 1e9)} of {bandwidth / 1e9:.0f} GB/s"
     rates = (
         ("of the MXUs' peak", facts.utilisation, reached if facts.flops else "no matrix products"),
-        (
-            "of HBM's bandwidth",
-            facts.hbm_utilisation,
-            f"{format_bytes(moved)} at {_rate(moved / seconds / 1e9)} of "
-            f"{bandwidth / 1e9:.0f} GB/s",
-        ),
+        ("of HBM's bandwidth", facts.hbm_utilisation, f"{format_bytes(moved)} at {from_hbm}"),
     )
     yield Table((), [(name, _bar(share), f"{share:.0%}", words) for name, share, words in rates])
     if facts.flops:
@@ -236,27 +232,17 @@ def _roofline(facts: TpuFacts, seconds: float) -> Iterator[Table | Paragraph]:
 
 def _operations(facts: TpuFacts, whole: bool) -> Table:
     most = OPERATIONS[whole]
-    rows = [
-        (
-            _clipped(op.name + f" ×{op.times}" * (op.times > 1), 34, whole),
-            op.kind,
-            f"{op.cycles:,.0f}",
-            f"{op.share:.0%}",
-            format_bytes(op.hbm_bytes),
-            op.bound,
-        )
-        for op in facts.operations[:most]
-    ]
+    rows = []
+    for op in facts.operations[:most]:
+        name = _clipped(op.name + f" ×{op.times}" * (op.times > 1), 34, whole)
+        counts = f"{op.cycles:,.0f}", f"{op.share:.0%}", format_bytes(op.hbm_bytes)
+        rows.append((name, op.kind, *counts, op.bound))
     if rest := facts.operations[most:]:
         cycles, share = (sum(values) for values in zip(*((op.cycles, op.share) for op in rest)))
         moved = format_bytes(sum(op.hbm_bytes for op in rest))
         rows.append((f"{len(rest)} more", "", f"{cycles:,.0f}", f"{share:.0%}", moved, ""))
-    return Table(
-        ("operation", "kind", "cycles", "share", "HBM", "binds"),
-        rows,
-        "Operations, the longest first (estimated)",
-        right=("cycles", "share", "HBM"),
-    )
+    columns = ("operation", "kind", "cycles", "share", "HBM", "binds")
+    return Table(columns, rows, "Operations, the longest first (estimated)", right=columns[2:5])
 
 
 def _clipped(text: str, most: int, whole: bool) -> str:
@@ -299,26 +285,18 @@ def _traffic(kernel: KernelFacts, whole: bool) -> Table:
     rows = []
     for o in kernel.operands:
         fast = o.memory in FAST
-        rows.append(
-            (
-                f"{o.role} {o.name}",
-                f"{SHORT.get(o.dtype, o.dtype)}[{','.join(map(str, o.shape))}]",
-                format_dims(o.block) if fast else "copied by hand",
-                o.memory if o.known else f"{o.memory}, at most",
-                f"{o.fetches:,}" if fast else "",
-                format_bytes(o.traffic),
-                _steps([move[0] for move in o.moves], o.fetches),
-            )
-        )
+        array = f"{SHORT.get(o.dtype, o.dtype)}[{','.join(map(str, o.shape))}]"
+        block = format_dims(o.block) if fast else "copied by hand"
+        memory = o.memory if o.known else f"{o.memory}, at most"
+        counts = f"{o.fetches:,}" if fast else "", format_bytes(o.traffic)
+        steps = _steps([move[0] for move in o.moves], o.fetches)
+        rows.append((f"{o.role} {o.name}", array, block, memory, *counts, steps))
     grid = format_dims(kernel.grid)
     if whole and kernel.semantics:
         grid += f" ({', '.join(kernel.semantics)})"
-    return Table(
-        ("operand", "array", "block", "moved", "times", "bytes", "at step"),
-        rows,
-        f"HBM traffic of {kernel.name}, grid {grid}, counted from its index maps and its copies",
-        right=("times", "bytes"),
-    )
+    columns = ("operand", "array", "block", "moved", "times", "bytes", "at step")
+    title = f"HBM traffic of {kernel.name}, grid {grid}, counted from its index maps and its copies"
+    return Table(columns, rows, title, right=columns[4:6])
 
 
 def _steps(steps: Sequence[int], count: int) -> str:
@@ -339,15 +317,9 @@ def _lines(kernel: KernelFacts, whole: bool) -> Table:
     units = {"FLOP": "flops", "EUP": "eup", "XLU": "xlu", "VPU": "vpu", "bytes": "bytes"}
     weight = lambda line: line.flops / 256 + 4 * line.eup + 2 * line.xlu + line.vpu
     heaviest = sorted(kernel.lines, key=weight, reverse=True)[: LINES[whole]]
-    rows = [
-        (
-            line.source,
-            _clipped(line.text, 30, whole),
-            *(_count_of(getattr(line, unit)) for unit in units.values()),
-        )
-        for line in kernel.lines
-        if line in heaviest
-    ]
+    counts = lambda line: [_count_of(getattr(line, unit)) for unit in units.values()]
+    shown = (line for line in kernel.lines if line in heaviest)
+    rows = [(line.source, _clipped(line.text, 30, whole), *counts(line)) for line in shown]
     title = f"What each line of {kernel.name} asks of a program, by the unit that does it"
     return Table(("line", "source", *units), rows, title, right=tuple(units))
 

@@ -7,6 +7,7 @@ import pytest
 from commands import run
 
 from kernels import figures
+from kernels.cli import terminal
 from kernels.figures import benchmark, store
 from kernels.figures.benchmark import bench
 from kernels.machines.stopwatch import Timing
@@ -52,7 +53,9 @@ def test_a_row_names_the_taichi_that_ran(monkeypatch):
 
 
 def test_only_what_runs_here_is_timed():
-    found = bench(ADD, ADD.implementations, SMALL, repeats=3)
+    said = []
+    found = bench(ADD, ADD.implementations, SMALL, repeats=3, progress=said.append)
+    assert said == [f"add_vectors{w}, {SMALL}" for w in ("/xla: first call", ": 3 rounds of xla")]
     assert set(found.timings) == {"xla"} and len(found.timings["xla"].seconds) == 3
     assert "TPU" in ADD["pallas"].backend.why_not("measure")
     assert "Neuron device" in NKI.why_not("measure")
@@ -158,8 +161,12 @@ def test_gradients_are_timed_with_the_forward_pass(name):
 
 def test_the_command_keeps_its_rows(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "RESULTS", tmp_path)
+    said = []
+    update = lambda bar, task, description: said.append(description)
+    monkeypatch.setattr(terminal.bars.Progress, "update", update)
     done = run("bench", "add_vectors", "-w", "n=100", "--repeats", 2, "--record")
     assert done.exit_code == 0, done.output
+    assert said[0].startswith("add_vectors/xla: first call, ") and len(said) == 2
     [row] = figures.read("measured.csv")
     assert (row.operator, row.implementation, row.kind) == ("add_vectors", "xla", "measured")
     assert (row.sizes, row.pass_, row.workload) == ({"n": 100}, "forward", "")

@@ -57,18 +57,15 @@ def test_a_right_kernel_has_its_time_and_its_memory():
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("function", "full", "verdict", "rung", "says"),
-    [
-        (lambda x: add_one(x, factor=1.01), "f32[4096,128]", "wrong", "interpret", "element ["),
-        # Right where blocks divide it, and at full size they do not.
-        (add_one, "f32[4097,128]", "wrong", "index maps", "written by no program"),
-        (lambda x: add_one(x, rows=4), "f32[4096,128]", "refused", "lower", "multiple of 8"),
-        (lambda x: pl.load(x), "f32[4096,128]", "refused", "trace", "no attribute 'load'"),
-        # 48 GiB of arguments and results, and a chip of 32.
-        (lambda x: add_one(x, rows=512), "f32[50331648,128]", "refused", "memory", "HBM"),
-    ],
-)
+@pytest.mark.parametrize(("function", "full", "verdict", "rung", "says"), [
+    (lambda x: add_one(x, factor=1.01), "f32[4096,128]", "wrong", "interpret", "element ["),
+    # Right where blocks divide it, and at full size they do not.
+    (add_one, "f32[4097,128]", "wrong", "index maps", "written by no program"),
+    (lambda x: add_one(x, rows=4), "f32[4096,128]", "refused", "lower", "multiple of 8"),
+    (lambda x: pl.load(x), "f32[4096,128]", "refused", "trace", "no attribute 'load'"),
+    # 48 GiB of arguments and results, and a chip of 32.
+    (lambda x: add_one(x, rows=512), "f32[50331648,128]", "refused", "memory", "HBM"),
+])  # fmt: skip
 def test_what_is_wrong_or_refused_is_told(function, full, verdict, rung, says):
     [on] = judged(function, full).chips
     assert (on.verdict, on.rung) == (verdict, rung)
@@ -87,18 +84,15 @@ OFF, LATE = "element [0] is 1, the reference 2", "not done after 3 s, and ended"
 CHANGES = "verdict changes with the values"
 
 
-@pytest.mark.parametrize(
-    ("messages", "faithful", "verdict", "says"),
-    [
-        ({("f", "interpret"): OFF}, True, "wrong", OFF),
-        ({("f", "interpret"): OFF}, False, "undecided", "right at its one size alone"),
-        ({("f", "interpret"): LATE}, True, "undecided", ""),
-        ({("f", "interpret"): f"{ENDED}, which"}, True, "undecided", ENDED),
-        ({("f", "interpret"): "", ("f", "simulate"): LATE}, True, "right", LATE),
-        ({("f", "interpret"): OFF, ("f" + OWN, "interpret"): ""}, True, "wrong", CHANGES),
-        ({("f", "interpret"): "", ("f" + OWN, "interpret"): OFF}, True, "wrong", CHANGES),
-    ],
-)
+@pytest.mark.parametrize(("messages", "faithful", "verdict", "says"), [
+    ({("f", "interpret"): OFF}, True, "wrong", OFF),
+    ({("f", "interpret"): OFF}, False, "undecided", "right at its one size alone"),
+    ({("f", "interpret"): LATE}, True, "undecided", ""),
+    ({("f", "interpret"): f"{ENDED}, which"}, True, "undecided", ENDED),
+    ({("f", "interpret"): "", ("f", "simulate"): LATE}, True, "right", LATE),
+    ({("f", "interpret"): OFF, ("f" + OWN, "interpret"): ""}, True, "wrong", CHANGES),
+    ({("f", "interpret"): "", ("f" + OWN, "interpret"): OFF}, True, "wrong", CHANGES),
+])  # fmt: skip
 def test_what_the_interpreters_decide(messages, faithful, verdict, says):
     results = [
         ProblemResult(*place, "values", "failed" if message else "passed", message)
@@ -130,16 +124,13 @@ def test_the_own_values_of_a_file_are_simulated_only_where_interpret_fails(statu
     np.testing.assert_array_equal(ties, ties[::-1])
 
 
-@pytest.mark.parametrize(
-    ("weighed", "decided", "verdict"),
-    [
-        ("refused", "wrong", "refused"),
-        ("wrong", "right", "wrong"),
-        ("undecided", "right", "undecided"),
-        ("undecided", "wrong", "wrong"),
-        (None, "right", "right"),
-    ],
-)
+@pytest.mark.parametrize(("weighed", "decided", "verdict"), [
+    ("refused", "wrong", "refused"),
+    ("wrong", "right", "wrong"),
+    ("undecided", "right", "undecided"),
+    ("undecided", "wrong", "wrong"),
+    (None, "right", "right"),
+])  # fmt: skip
 def test_the_compiler_has_the_first_word_and_a_wrong_element_the_last(weighed, decided, verdict):
     on = {"chip": "v6e", "why": "compiler"} | ({"verdict": weighed} if weighed else {})
     decision = {"verdict": decided, "rung": "interpret", "why": "", "where": ""}
@@ -160,6 +151,12 @@ def test_weights_of_full_size_are_never_made(tmp_path):
     path = str(tmp_path / "huge.py")
     weights, x = models.full(path, path).args  # 4 TiB, had they been made
     assert weights["['weight']"].shape == (1 << 20, 1 << 20) and x.shape == (64, 1 << 20)
+
+
+def test_inputs_that_are_no_list_are_told_by_name(tmp_path):
+    (tmp_path / "none.py").write_text("def forward(x): return x\ndef get_inputs(): ...")
+    with pytest.raises(ValueError, match="get_inputs is a function that returns None; accepted: "):
+        models.full(*[str(tmp_path / "none.py")] * 2)
 
 
 def test_drawn_values_are_not_zeros_and_keep_what_they_stand_for():
@@ -198,14 +195,11 @@ def test_a_folder_is_judged_and_its_zeros_deceive_nobody():
 
 @needs_libtpu
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "options", "status", "says"),
-    [
-        ("right", [], 0, "right"),
-        ("endless", ["--timeout", "6"], 3, "not done after"),
-        ("hungry", ["--memory", "4"], 3, "memory"),
-    ],
-)
+@pytest.mark.parametrize(("name", "options", "status", "says"), [
+    ("right", [], 0, "right"),
+    ("endless", ["--timeout", "6"], 3, "not done after"),
+    ("hungry", ["--memory", "4"], 3, "memory"),
+])  # fmt: skip
 def test_the_exit_status_and_the_limits_hold(name, options, status, says):
     start = time.monotonic()
     done = run("judge", f"{MARKED}:{name}", "--json", *options)
@@ -236,6 +230,18 @@ def test_a_late_kernel_is_not_begun_and_what_is_no_python_is_refused(tmp_path):
     [entry] = judging.entries([str(tmp_path)])
     [on] = answers.weigh(("v6e",), 1.0, entry.path, reference=entry.reference)["chips"]
     assert on["verdict"] == "refused" and "SyntaxError" in on["why"]
+
+
+def test_a_file_that_has_no_reference_stops_no_folder(tmp_path):
+    (tmp_path / "alone.py").write_text("def get_inputs(): ...")
+    with pytest.raises(ValueError, match=r"--reference is no file .*alone.py; accepted: "):
+        judging.entries([str(tmp_path)], PROBLEMS)  # none has one: the command line is wrong
+    (tmp_path / "linear.py").write_text(Path(ANSWERS, "linear.py").read_text())
+    alone, good = judging.entries([str(tmp_path)], PROBLEMS)
+    assert good == judging.Entry(str(tmp_path / "linear.py"), "", f"{PROBLEMS}/linear.py")
+    [verdict] = judging.judge_all([alone])
+    assert verdict.verdict == "undecided" and "--reference is no file" in verdict.chips[0].why
+    jsonschema.validate(json.loads(json.dumps(verdict.as_json())), SCHEMA)
 
 
 def test_shards_hold_every_kernel_once():

@@ -59,16 +59,13 @@ def test_a_right_kernel_passes(found, kernel):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kernel", "rung", "problem", "says"),
-    [
-        ("naive_norm", "interpret", "large mean of x", "the reference"),
-        ("missing_factor", "interpret", "values as drawn, 1", "gradient of x: element ["),
-        ("unwritten", "interpret", "values as drawn, 1", "that nothing wrote, and beyond an array"),
-        ("racing", "simulate", "values as drawn, 1", "race: a write of hbm[0:8, 0:256] by core 0"),
-        ("raising", "interpret", "values as drawn, 1", "(brought.py:"),
-    ],
-)
+@pytest.mark.parametrize(("kernel", "rung", "problem", "says"), [
+    ("naive_norm", "interpret", "large mean of x", "the reference"),
+    ("missing_factor", "interpret", "values as drawn, 1", "gradient of x: element ["),
+    ("unwritten", "interpret", "values as drawn, 1", "that nothing wrote, and beyond an array"),
+    ("racing", "simulate", "values as drawn, 1", "race: a write of hbm[0:8, 0:256] by core 0"),
+    ("raising", "interpret", "values as drawn, 1", "(brought.py:"),
+])  # fmt: skip
 def test_a_wrong_one_is_found_at_its_rung(found, kernel, rung, problem, says):
     failed = [each for each in found.of(kernel, rung) if each.status == "failed"]
     assert failed and failed[0].problem == problem
@@ -250,14 +247,11 @@ def test_where_the_watch_for_races_fails_the_rest_is_simulated(monkeypatch, watc
     assert check.status == ("failed" if times == 2 else "passed" if watched else "partial")
 
 
-@pytest.mark.parametrize(
-    ("precision", "of_reference", "status", "words"),
-    [
-        (None, None, "passed", "With whole factors it is right"),
-        (None, "highest", "failed", "Precision.HIGHEST"),
-        ("highest", None, "passed", ""),
-    ],
-)
+@pytest.mark.parametrize(("precision", "of_reference", "status", "words"), [
+    (None, None, "passed", "With whole factors it is right"),
+    (None, "highest", "failed", "Precision.HIGHEST"),
+    ("highest", None, "passed", ""),
+])  # fmt: skip
 def test_a_product_is_judged_as_the_chip_multiplies(precision, of_reference, status, words):
     """Rounded factors pass against a reference that rounds them too, and against no other."""
 
@@ -331,25 +325,24 @@ def test_a_function_of_a_script_may_hang(tmp_path, apart):
     assert ("endless ran in this process" in done.stdout) != apart
 
 
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        ({"function": 3}, "function is 3; accepted: a function"),
-        ({"reference": None}, "reference is None; accepted: a function"),
-        ({"chips": ("v9",)}, "chips is 'v9'; accepted: v5e"),
-        ({"chips": "v5e"}, "chips is 'v5e'; accepted: a tuple of names"),
-        ({"rungs": "compile"}, "rungs is 'compile'; accepted: a tuple"),
-        ({"chips": ("h100", "v5e")}, "chips is h100, v5e; accepted: TPUs, or GPUs"),
-        ({"timeout": -1}, "timeout is -1; accepted: a number above 0"),
-        ({"rungs": ("run",)}, "rungs is 'run'; accepted: interpret, simulate, compile"),
-        ({"budget": 0}, "budget is 0; accepted: a number above 0"),
-        ({"values": ("odd",)}, "values is 'odd'; accepted: given, mean, wide"),
-        ({"differentiable": ("y",)}, "differentiable is 'y'; accepted: of doubled's"),
-        ({"differentiable": "x"}, "differentiable is 'x'; accepted: a tuple of names"),
-        ({"arguments": lambda rng: 3}, "draws int; accepted: one of a tuple, or a dict"),
-        ({"arguments": lambda rng: ()}, "draws no array"),
-    ],
-)
+@pytest.mark.parametrize(("change", "says"), [
+    ({"function": 3}, "function is 3; accepted: a function"),
+    ({"reference": None}, "reference is None; accepted: a function"),
+    ({"chips": ("v9",)}, "chips is 'v9'; accepted: v5e"),
+    ({"chips": []}, "chips is empty; accepted: one or more of v5e, v6e"),
+    ({"rungs": ()}, "rungs is empty; accepted: one or more of interpret, simulate"),
+    ({"chips": "v5e"}, "chips is 'v5e'; accepted: a tuple of names"),
+    ({"rungs": "compile"}, "rungs is 'compile'; accepted: a tuple"),
+    ({"chips": ("h100", "v5e")}, "chips is h100, v5e; accepted: TPUs, or GPUs"),
+    ({"timeout": -1}, "timeout is -1; accepted: a number above 0"),
+    ({"rungs": ("run",)}, "rungs is 'run'; accepted: interpret, simulate, compile"),
+    ({"budget": 0}, "budget is 0; accepted: a number above 0"),
+    ({"values": ("odd",)}, "values is 'odd'; accepted: given, mean, wide"),
+    ({"differentiable": ("y",)}, "differentiable is 'y'; accepted: of doubled's"),
+    ({"differentiable": "x"}, "differentiable is 'x'; accepted: a tuple of names"),
+    ({"arguments": lambda rng: 3}, "draws int; accepted: one of a tuple, or a dict"),
+    ({"arguments": lambda rng: ()}, "draws no array"),
+])  # fmt: skip
 def test_a_wrong_argument_is_named(change, says):
     given = dict(function=doubled, reference=lambda x: x * 2, arguments=draw) | change
     rest = {k: v for k, v in given.items() if k not in ("function", "reference")}

@@ -32,17 +32,14 @@ def test_a_right_one_passes(report, kernel):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kernel", "rung", "says"),
-    [
-        ("no_barrier", "simulate", "entered the kernel: no barrier keeps it back (rings.py:"),
-        ("shared", "simulate", "race: a read of hbm["),  # in few orders: 12 of them are tried
-        ("deadlock", "interpret", "deadlock: device 0 waits at rings.py:"),
-        ("wrong_neighbour", "interpret", "the first index counts the devices along x"),
-        ("last_device", "interpret", "element [2, "),  # right on all devices but one
-        ("half_a_gradient", "interpret", "gradient of x: element ["),
-    ],
-)
+@pytest.mark.parametrize(("kernel", "rung", "says"), [
+    ("no_barrier", "simulate", "entered the kernel: no barrier keeps it back (rings.py:"),
+    ("shared", "simulate", "race: a read of hbm["),  # in few orders: 12 of them are tried
+    ("deadlock", "interpret", "deadlock: device 0 waits at rings.py:"),
+    ("wrong_neighbour", "interpret", "the first index counts the devices along x"),
+    ("last_device", "interpret", "element [2, "),  # right on all devices but one
+    ("half_a_gradient", "interpret", "gradient of x: element ["),
+])  # fmt: skip
 def test_a_wrong_one_is_caught_at_its_rung(report, kernel, rung, says):
     before = [] if rung == "interpret" else report.of(kernel, "interpret")
     assert all(result.status == "passed" for result in before)
@@ -101,13 +98,10 @@ test_a_wrong_mesh_is_refused_before_anything_runs = refuses(
 )
 
 
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({}, "mesh=, in_specs= and out_specs="),
-        (FOUR | {"mesh": {"x": 8, "y": 4}}, "32 devices are more than the 16 that are simulated"),
-    ],
-)
+@pytest.mark.parametrize(("options", "says"), [
+    ({}, "mesh=, in_specs= and out_specs="),
+    (FOUR | {"mesh": {"x": 8, "y": 4}}, "32 devices are more than the 16 that are simulated"),
+])  # fmt: skip
 def test_what_is_not_run_says_why(options, says):
     report = kernels.prove(rings.gather, **HANDED, **options, rungs=("interpret",))
     assert {result.status for result in report.findings} == {"skipped"} and report.not_run

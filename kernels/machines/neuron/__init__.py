@@ -37,7 +37,5 @@ __all__ = [
     "watched",
 ]
 
-_NKI = ("beta1_nki", "beta1_nl", "nisa", "nki", "nl")
-__getattr__ = lazy(
-    __name__, dict.fromkeys(_NKI, f"{__name__}.api") | {"gpsimd": f"{__name__}.gpsimd"}
-)
+_NKI = dict.fromkeys(("beta1_nki", "beta1_nl", "nisa", "nki", "nl"), f"{__name__}.api")
+__getattr__ = lazy(__name__, _NKI | {"gpsimd": f"{__name__}.gpsimd"})

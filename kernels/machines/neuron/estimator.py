@@ -3,8 +3,8 @@
 The kernel runs in the simulator, which notes every instruction and computes nothing, unless the
 kernel steers by numbers. Then a list schedule puts the instructions on the engines: each engine
 takes its own in program order, and an instruction starts when its operands, its engine and the
-memory port it shares are free. The DMA queues together are one more engine, which takes copies as
-they are ready. A tile takes its room in SBUF when it is first written, so copies run ahead of the
+memory port it shares are free. Each DMA engine takes copies as they are ready, and of a copy
+8 partitions. A tile takes its room in SBUF when it is first written, so copies run ahead of the
 engines only as far as there is room. What beta 1's compiler moves out of a loop, because no
 iteration changes it, is counted once.
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from kernels.machines.base import Seconds
 from kernels.machines.checks import fail, positive
-from kernels.machines.neuron.chips import ENGINES, NeuronChip
+from kernels.machines.neuron.chips import ENGINES, PARTITIONS, NeuronChip
 from kernels.machines.neuron.chips import chip as find_chip
 from kernels.machines.neuron.kernel import function_of
 from kernels.machines.neuron.loops import Sample
@@ -264,7 +264,10 @@ def _engines(slots: Sequence[EngineSlot], chip: NeuronChip) -> dict[str, EngineU
     uses = {}
     for name in (*ENGINES, DMA):
         own = [slot for slot in slots if slot.engine == name]
-        seconds = sum(slot.end - slot.start for slot in own)
+        seconds = until = 0.0  # copies that lie side by side count once
+        for slot in sorted(own, key=lambda slot: slot.start):
+            seconds += max(slot.end - max(slot.start, until), 0.0)
+            until = max(until, slot.end)
         clock = chip.clock_hz.get(name, 0)
         kinds: Counter[str] = Counter()
         for slot in own:
@@ -286,7 +289,8 @@ class _Schedule:
         self.core, self.chip, self.rate = core, chip, rate
         self.instructions = instructions
         self.free: dict[str, float] = {}  # engine or port → when
-        self.copies: list[tuple[float, float]] = []  # when the DMA queues are busy, sorted
+        # When each DMA engine is busy, sorted.
+        self.copies: list[list[tuple[float, float]]] = [[] for _ in range(chip.dma_queues)]
         self.last: dict[str, int] = {}  # engine → its latest instruction
         self.wrote: dict[int, list[tuple[Access, int]]] = {}  # storage → by whom
         self.reads: dict[int, list[tuple[Access, int]]] = {}
@@ -322,10 +326,7 @@ class _Schedule:
             start = end = ready
         elif engine == DMA:
             # The start of one copy hides behind the bytes of another.
-            lanes = min(instruction.partitions, self.chip.dma_queues) / self.chip.dma_queues
-            length = instruction.bytes / (self.rate * lanes)
-            start = self._gap(ready + self.chip.dma_start_seconds, length)
-            end = start + length
+            start, end = self._copied(instruction, ready + self.chip.dma_start_seconds)
         else:
             engines = (engine, "Scalar") if instruction.either else (engine,)
             tried = [self._on(name, instruction, ready, after) for name in engines]
@@ -346,9 +347,19 @@ class _Schedule:
         length = cycles(instruction, self.chip, self.last.get(engine) in after)
         return start, start + length / self.chip.clock_hz[engine], engine, ports
 
-    def _gap(self, ready: float, length: float) -> float:
-        """When the queues have time for a copy; one that is ready overtakes one that waits."""
-        copies = self.copies
+    def _copied(self, instruction: EngineInstruction, ready: float) -> tuple[float, float]:
+        """When a copy starts and ends: a DMA engine has the same 8 partitions at all times."""
+        engines, rows = self.chip.dma_queues, instruction.partitions
+        own = PARTITIONS // engines
+        # Of the side in SBUF: in HBM there are none, and they count from 0.
+        first = max((a.partitions[0] for a in (*instruction.reads, *instruction.writes)), default=0)
+        length = instruction.bytes * min(own / rows, 1) / (self.rate / engines)
+        busy = range(first // own, min(-(-(first + rows) // own), engines))
+        starts = [self._gap(self.copies[engine], ready, length) for engine in busy]
+        return min(starts), max(starts) + length
+
+    def _gap(self, copies: list[tuple[float, float]], ready: float, length: float) -> float:
+        """When an engine has time for a copy; one that is ready overtakes one that waits."""
         at = bisect.bisect_right(copies, (ready, float("inf")))
         start = max(ready, copies[at - 1][1]) if at else ready
         while at < len(copies) and start + length > copies[at][0]:

@@ -552,7 +552,7 @@ class NeuronMachine(Loops):
                 work,
                 extra,
                 max((o._stride for o in chip), default=0),
-                max((o._data.shape[0] for o in chip), default=1),
+                max((o._data.shape[o._par] for o in chip), default=1),
                 bytes_moved,
                 run,
                 any(o._storage.buffer == PSUM for o in chip),

@@ -5,6 +5,7 @@ import itertools
 from pathlib import Path
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 from commands import run
@@ -25,6 +26,7 @@ from kernels.machines.neuron.modern import jit
 from kernels.machines.neuron.modern import language as nl
 
 CHIP = neuron.CHIPS["inf2"]
+HALF = np.ones((128, 4096), ml_dtypes.bfloat16)
 
 
 def boxes(b, n):
@@ -139,9 +141,9 @@ def test_time_lines_keep_their_rules(kernel, b, n):
     groups = {name: [s for s in slots.values() if s.engine == name] for name in found.engines}
     groups["the SBUF port"] = groups["Vector"] + groups["GpSimd"]
     for name, group in groups.items():
-        group = sorted(group, key=lambda s: s.start)
+        group.sort(key=lambda s: s.start)
         for one, next_one in itertools.pairwise(group):
-            assert one.end <= next_one.start + 1e-15, f"overlap on {name}"
+            assert one.end <= next_one.start + 1e-15 or name == "DMA", f"overlap on {name}"
         if name not in ("DMA", "the SBUF port"):
             assert [s.number for s in group] == sorted(s.number for s in group)
     for slot in slots.values():
@@ -161,6 +163,26 @@ def test_slow_queues_bind():
     # No more than this core's share of the main memory's bandwidth.
     more = neuron.estimate(new.giou_kernel, *args, dma_bytes_per_second=1e15)
     assert more.seconds == fast.seconds and "410 GB/s" in more.method
+
+
+def test_a_dma_engine_serves_eight_partitions():
+    """AWS's introduction to DMA times its [4, 4096] bfloat16 on Trn2: 1416 ns, on one engine."""
+
+    @jit
+    def kernel(x, rows, starts):
+        tile = nl.ndarray((128, x.shape[1]), dtype=x.dtype)
+        for start in starts:
+            nisa.dma_copy(dst=tile[start : start + rows], src=x[:rows])
+        nl.store(x[:rows], tile[:rows])
+
+    def copied(rows, *starts):
+        slots = neuron.estimate(kernel, HALF, rows, starts, chip="trn2").timeline
+        return [slots[0].end - slots[0].start, *(s.start - slots[0].end for s in slots[1:-1])]
+
+    [alone] = copied(4, 0)
+    assert alone == pytest.approx(1416e-9, rel=0.01) == copied(8, 0)[0] / 2 == copied(128, 0)[0] / 2
+    assert copied(12, 0)[0] == copied(8, 0)[0]  # the second engine has four
+    assert copied(4, 0, 4) == [alone, 0] and copied(4, 0, 8) == [alone, -alone]  # side by side
 
 
 def test_copies_wait_for_room():
