@@ -6,7 +6,7 @@ import numpy as np
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, compared, launch
 from kernels.proof.backends.python import PYTHON
-from kernels.proof.workload import Workload, cases, values
+from kernels.proof.workload import cases, values
 
 INT8_CYCLES = 20_000  # of 1024³, the rows of x quantized in the kernel
 
@@ -103,9 +103,8 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.int8_products,
         bar=bars.cycles(
-            INT8_CYCLES,
-            (("0.0.42.1", 19_161), ("0.0.50.1", 19_168)),
-            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
+            *(INT8_CYCLES, (("0.0.42.1", 19_161), ("0.0.50.1", 19_168))),
+            workload=bars.at("bfloat16", m=1024, k=1024, n=1024),
         ),
         magnitude=lambda x, y, c: _on_arrival(x, y, c, size=abs),
     ),

@@ -5,14 +5,15 @@ import functools
 import numpy as np
 
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.bars import Bar, Tried
+from kernels.lessons.exercises.bars import Bar, Tried, at
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 REGISTERS = 168  # of a thread of the fast product
 BLOCKS = 2  # of it that an SM keeps
 WIDE = "HGMMA.64x128x16"
+CUBE = at("bfloat16", m=1024, k=1024, n=1024)
 CYCLES = 24.0  # of a warp's own instructions in the loop, for each HGMMA of the lean product
 COPIES = 6  # in the code of a loop with two stages: two that fill each stage, two in the loop
 
@@ -72,13 +73,6 @@ EXERCISES = (
         cases("m k n", dtype="bfloat16", flat=(256, 512, 256), cube=(256, 256, 256)),
         magnitude=lambda x, y: np.abs(x) @ np.abs(y),
         judge=_overlapped,
-        bar=Bar(
-            "cycles a product in the loop",
-            _cycles_a_product,
-            bar=CYCLES,
-            ours=21.6,
-            spec=".1f",
-            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
-        ),
+        bar=Bar("cycles a product in the loop", _cycles_a_product, CYCLES, 21.6, ".1f", CUBE),
     ),
 )

@@ -4,7 +4,7 @@ import numpy as np
 
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 GATED_CYCLES = 44_000  # of two products of 1024³; at the peak 32,683
 
@@ -32,9 +32,8 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.only_kernel,
         bar=bars.cycles(
-            GATED_CYCLES,
-            (("0.0.42.1", 42_803), ("0.0.50.1", 42_804)),
-            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
+            *(GATED_CYCLES, (("0.0.42.1", 42_803), ("0.0.50.1", 42_804))),
+            workload=bars.at("bfloat16", m=1024, k=1024, n=1024),
         ),
         magnitude=_gated_magnitude,
     ),

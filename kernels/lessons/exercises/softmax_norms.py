@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.norm import reference
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 from kernels.softmax.reference import softmax
 
 ROWS = 32  # of a block
@@ -89,6 +89,6 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.only_kernel),
         magnitude=lambda x: softmax(x) * (1 + x.max(1, keepdims=True) - x),
-        bar=bars.cycles(CYCLES, 39_974, Workload("bar", {"rows": 2048, "n": 2048}, "bfloat16")),
+        bar=bars.cycles(CYCLES, 39_974, bars.at("bfloat16", rows=2048, n=2048)),
     ),
 )

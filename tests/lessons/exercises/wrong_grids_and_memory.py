@@ -7,8 +7,17 @@ EVERY_BLOCK = {
     def _():
         o_ref[...] = x_ref[...]""",
 }
-
+BACKWARDS = "pl.num_programs(0) - 1 - pl.program_id(0)"
+FROM_I = {
+    BACKWARDS: "pl.program_id(0)",
+    "o_ref[i] = i * i": "n = o_ref.shape[0]\n    o_ref[n - 1 - i] = (n - 1 - i) ** 2",
+}
+RIGHT = (
+    ("squares_backwards", {BACKWARDS: "o_ref.shape[0] - 1 - pl.program_id(0)"}),
+    ("squares_backwards", FROM_I),
+)
 WRONG = (
+    ("squares_backwards", {BACKWARDS: "pl.program_id(0)"}, "interpret", "their order is not"),
     ("squares_backwards", {"o_ref[i] = i * i": 'raise KeyError("no such thing")'}, "interpret",
         "KeyError: 'no such thing'"),
     ("table", {"i * j": "i + j"}, "interpret",
