@@ -108,7 +108,7 @@ EXERCISES = (
         "window_attention",
         _window,
         drawn("chips tokens d", "chips tokens d", "chips tokens d"),
-        cases("chips tokens d", several=(4, 5, 8), one_token=(4, 1, 3), two=(2, 16, 4)),
+        cases("chips tokens d", one_token=(4, 1, 3), several=(4, 5, 8), two=(2, 16, 4)),
         magnitude=lambda q, k, v: _window(q, k, abs(v)) + abs(v).max(),
         bar=sending("times the bytes of k, sent by a chip", WINDOW, 2 * 128 * WIDTH, 2, 2),
     ),

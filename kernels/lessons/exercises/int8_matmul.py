@@ -23,7 +23,7 @@ def _spiky(workload, rng):
 def _packed(workload, rng):
     """Activations, and weights of 4 bits: row i in the low half of a byte, row i + k/2 high."""
     m, k, n = workload.sizes.values()
-    y = rng.integers(-8, 8, (k, n))
+    y = rng.integers(-8 * (workload.name != "positive"), 8, (k, n))
     packed = y[k // 2 :] << 4 | y[: k // 2] & 15
     return values("normal", (m, k), "bfloat16", rng), packed.astype(np.int8)
 
@@ -70,7 +70,7 @@ EXERCISES = (
         "int4_weights",
         lambda x, packed: x @ _unpacked(packed),
         _packed,
-        cases("m k n", tile=(32, 256, 128), long=(32, 1024, 128)),
+        cases("m k n", positive=(32, 256, 128), tile=(32, 256, 128), long=(32, 1024, 128)),
         call=_layer_of,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,

@@ -31,9 +31,10 @@ def _layer_norm(kernel, x, weight, bias, *, interpret):
 
 
 def _logits(workload, rng):
-    """[rows, n]; "growing" has its largest numbers in the last part, and around 200."""
+    """[rows, n]; "growing" has its largest numbers, around 200, at the end, "ragged" -200."""
     (x,) = drawn("rows n")(workload, rng)
-    return (x + np.linspace(0, 200, x.shape[1], dtype=x.dtype) * (workload.name == "growing"),)
+    ends = (0, 200) if workload.name == "growing" else (-200, -200)
+    return (x + np.linspace(*ends, x.shape[1], dtype=x.dtype),)
 
 
 def _log_sum_exp(x):
@@ -75,7 +76,7 @@ EXERCISES = (
         cases(
             "rows n",
             growing=(16, 512, "exp overflows, and the last part has the maximum"),
-            ragged=(8, 300, "a last part of 44 columns"),
+            ragged=(8, 300, "a last part of 44 columns, and all far below 0"),
         ),
         call=_in_parts,
         magnitude=lambda x: 1 + abs(x).max(1, keepdims=True) + abs(_log_sum_exp(x)),

@@ -53,6 +53,8 @@ WRONG = (
     ("conv_causal", {"range(1, k.shape[2])": "[k.shape[2] - 1]"}, "interpret",
         "True for this one: Causal but for"),
     ("conv_causal", lambda function: 1, "interpret", "True or False is wanted"),
+    ("conv_fast", {"range(3)": "range(2)"}, "interpret", "which weight does each step"),
+    ("conv_fast", {"if b + row < B and u < T": "if u < T"}, "simulate", "not be multiples"),
     ("conv_fast", WEIGHT, "speed", "loads for each product; the bar is 0.4"),
     ("conv_gradient", {BEFORE: "total += state * out[b, c, t]"}, "interpret", "element [121]"),
     ("conv_gradient", {" + a[c] * state": ""}, "interpret", "element [98]"),
