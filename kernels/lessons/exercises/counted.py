@@ -85,24 +85,18 @@ class _Array:
         self.array[place], self.writer[place] = value, self.count.turn
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _ndrange(*ends: Any) -> Iterator[tuple[int, ...]]:
-    return itertools.product(*(range(*(e if isinstance(e, tuple) else (e,))) for e in ends))
-
-
 # As much of Taichi as a kernel of these exercises needs.
 TAICHI = SimpleNamespace(
-    **dict.fromkeys(("kernel", "func", "static"), _same),
+    **dict.fromkeys(("kernel", "func", "static"), lambda value: value),
     **dict.fromkeys(("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"), int),
     **dict.fromkeys(("f16", "f32", "f64"), float),
     **{name: getattr(math, name) for name in ("ceil", "exp", "floor", "log", "pow", "sqrt")},
     **{function.__name__: function for function in (abs, max, min, round)},
     types=SimpleNamespace(ndarray=lambda *_, **__: None),
     template=lambda: None,
-    ndrange=_ndrange,
+    ndrange=lambda *ends: itertools.product(
+        *(range(*(end if isinstance(end, tuple) else (end,))) for end in ends)
+    ),
     loop_config=lambda **_: None,
     Vector=lambda numbers, *_, **__: np.array(numbers, np.float64),
     cast=lambda value, kind: kind(value),

@@ -24,10 +24,8 @@ def _apart(preds, targets):
 
 
 def _planes(workload, rng):
-    return tuple(
-        np.ascontiguousarray(np.moveaxis(boxes, -1, 0))
-        for boxes in workloads.giou.make(workload, rng)
-    )
+    planes = (np.moveaxis(boxes, -1, 0) for boxes in workloads.giou.make(workload, rng))
+    return tuple(map(np.ascontiguousarray, planes))
 
 
 def _iou_areas(preds, targets):

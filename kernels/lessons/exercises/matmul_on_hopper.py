@@ -6,7 +6,7 @@ import numpy as np
 
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.bars import Bar, Tried, at
-from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn, product
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.workload import cases
 
@@ -45,7 +45,8 @@ def _cycles_a_product(tried: Tried) -> float:
     return loops[0].issue_cycles / loops[0].counts["HGMMA"]
 
 
-_hopper = functools.partial(Exercise, backend=MOSAIC_GPU, rungs=("interpret", "simulate"))
+HOPPER = {"backend": MOSAIC_GPU, "rungs": ("interpret", "simulate")}
+_hopper, _product = (functools.partial(kind, **HOPPER) for kind in (Exercise, product))
 
 EXERCISES = (
     _hopper(
@@ -58,20 +59,14 @@ EXERCISES = (
         cases("m n", tile=(64, 128), narrow=(64, 64)),
         magnitude=lambda x: np.abs(3 * x) + 1,
     ),
-    _hopper(
+    _product(
         "hopper_product",
-        lambda x, y: x @ y,
-        drawn("m k", "k n"),
-        cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
-        magnitude=lambda x, y: np.abs(x) @ np.abs(y),
+        problems=cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
         judge=_wide,
     ),
-    _hopper(
+    _product(
         "hopper_lean",
-        lambda x, y: x @ y,
-        drawn("m k", "k n"),
-        cases("m k n", dtype="bfloat16", flat=(256, 512, 256), cube=(256, 256, 256)),
-        magnitude=lambda x, y: np.abs(x) @ np.abs(y),
+        problems=cases("m k n", dtype="bfloat16", flat=(256, 512, 256), cube=(256, 256, 256)),
         judge=_overlapped,
         bar=Bar("cycles a product in the loop", _cycles_a_product, CYCLES, 21.6, ".1f", CUBE),
     ),

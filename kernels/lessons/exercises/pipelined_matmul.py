@@ -3,7 +3,7 @@
 import numpy as np
 
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn, product
 from kernels.proof.workload import cases
 
 GATED_CYCLES = 44_000  # of two products of 1024³; at the peak 32,683
@@ -37,17 +37,14 @@ EXERCISES = (
         ),
         magnitude=_gated_magnitude,
     ),
-    Exercise(
+    product(
         "backward",
-        lambda x, y: x @ y,
-        drawn("m k", "k n"),
-        cases(
+        problems=cases(
             "m k n", square=(128, 128, 128), oblong=(128, 256, 384, "a gradient of another shape")
         )
         + cases("m k n", dtype="bfloat16", bfloat16=(128, 256, 128, "sums of 8 bits")),
         rungs=("interpret", "compile"),
         judge=judges.kernels(3),
-        magnitude=lambda x, y: abs(x) @ abs(y),
         differentiable=("x", "y"),
     ),
 )

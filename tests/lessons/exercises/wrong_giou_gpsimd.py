@@ -12,13 +12,8 @@ FETCH = """if (sample != held) {
 ALL = "targets_accessor.tensor_to_tcm<float>(anchor.at, 4 * {}, 4 * n);"
 ROOM = {"anchor(4)": "anchor(4 * part)", "size_t held = SIZE_MAX;": ""}
 ITS_OWN = ROOM | {FETCH: ALL.format("first"), ", anchor.at)": ", anchor.at + 4 * i)"}
-SHARES = "const size_t share = pairs / cores + 1, end = std::min(pairs, (core + 1) * share);"
-TCM = "  Tcm preds(4 * part)"
-LONG = {
-    DEALT: "core * share; first < end; first += part",
-    "pairs - first": "end - first",
-    TCM: f"  {SHARES}\n{TCM}",
-}
+SHARE, END = "(pairs / cores + 1)", "std::min(pairs, (core + 1) * (pairs / cores + 1))"
+LONG = {DEALT: f"core * {SHARE}; first < {END}; first += part", "pairs - first": f"{END} - first"}
 ALONE = {DEALT: "core ? pairs : 0; first < pairs; first += part"}
 
 RIGHT = (

@@ -32,9 +32,7 @@ def over_all_chips():
 WRONG = (
     ("smooth_rows", {RECEIVED: ALL_ROWS}, "speed", "the bar is 2"),
     ("smooth_rows", {'part[-1:], "x", right': 'part[-1:], "x", left'}, "interpret", "element ["),
-    ("smooth_rows", {'"x", right': '"x", right[:-1]'}, "interpret", "Permutation"),
     ("sharded_gradient", {MINE: SUMMED}, "speed", "the bar is 1.75"),
-    ("sharded_gradient", {" / 2": ""}, "interpret", "element ["),
     ("sharded_losses", {"jax.nn.logsumexp(logits, axis=1)": "jnp.log(jnp.exp(logits).sum(1))"},
         "interpret", "subtract the largest"),
     ("sharded_losses", {EXCHANGE: EVERYBODY}, "speed", "the bar is 14"),
