@@ -1,6 +1,7 @@
 """Exercises of the chapter "Matmul on Hopper"."""
 
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def _cycles_a_product(tried: Tried) -> float:
     return loops[0].issue_cycles / loops[0].counts["HGMMA"]
 
 
-HOPPER = {"backend": MOSAIC_GPU, "rungs": ("interpret", "simulate")}
+HOPPER: dict[str, Any] = {"backend": MOSAIC_GPU, "rungs": ("interpret", "simulate")}
 _hopper, _product = (functools.partial(kind, **HOPPER) for kind in (Exercise, product))
 
 EXERCISES = (
