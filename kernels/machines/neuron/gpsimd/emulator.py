@@ -153,12 +153,12 @@ def _read(folder: Path, program: Path, printed: str) -> Run:
         if what == "result":
             shape = [int(size) for size in words[1:]]
             result = np.fromfile(folder / "result", words[0]).reshape(shape)
-            read = lambda name: np.fromfile(folder / name, np.uint8).reshape(shape)
-            written, writer = read("written"), read("writer") - np.uint8(1)
+            bytes_ = (np.fromfile(folder / n, np.uint8) for n in ("written", "writer"))
+            written, writer = (array.reshape(shape) for array in bytes_)
         elif what == "core":
             traffic.append(Traffic(*map(int, words)))
         else:
             kind, core, code, text = words
             source = compiler.line_of(program, int(code)) if int(code) else None
             findings.append(GpSimdFault(kind, int(core) if int(core) >= 0 else None, text, source))
-    return Run(result, written, writer, tuple(traffic), tuple(findings), printed)
+    return Run(result, written, writer - np.uint8(1), tuple(traffic), tuple(findings), printed)
