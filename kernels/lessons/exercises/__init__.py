@@ -82,10 +82,8 @@ def chapters() -> dict[str, tuple[Exercise, ...]]:
         module = importlib.import_module(f"{__name__}.{name}")
         if hasattr(module, "EXERCISES"):
             known[name] = tuple(
-                replace(
-                    e, **{k: text.format_map(vars(module)) for k, text in TEXTS[e.name].items()}
-                )
-                for e in module.EXERCISES
+                replace(e, **{k: said[k].format_map(vars(module)) for k in said.keys() - {"hints"}})
+                for e, said in ((e, TEXTS[e.name]) for e in module.EXERCISES)
             )
     return known
 
@@ -126,7 +124,7 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
         ):
             note = outcome.message
             if outcome.status == ladder.FAILED:
-                why = _why(exercise, rung, outcome.workload, note, passed)
+                why = _why(exercise, rung, problem, note, passed)
                 numbers = rung == "interpret" and outcome.output in exercise.outputs
                 return Answer(name, False, (*why, *(_beside(subject, problem) if numbers else ())))
             if outcome.status == ladder.SKIPPED:  # nothing ran, so nothing is right
@@ -140,14 +138,15 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
         if exercise.judge:
             passed.append(exercise.judge(ladder.programs(subject, workload)))
         if exercise.bar:
-            rung, workload = "speed", exercise.bar.workload or workload
+            rung = "speed" if exercise.bar.ours else "count"
+            workload = exercise.bar.workload or workload
             words, medal = exercise.bar.judge(Tried(adopted, subject, workload))
             fast = (words,)
     except optional.MissingPackage as error:
         return Answer(name, False, (f"cannot be judged: {error}",))
     except Exception as error:  # whatever the compiler says of a wrong program
         said = str(error) if isinstance(error, ladder.Refused) else brief(error)
-        return Answer(name, False, _why(exercise, rung, str(workload), said, passed))
+        return Answer(name, False, _why(exercise, rung, workload, said, passed))
     count = len(exercise.problems)
     problems = f"{count} workload{'s' * (count > 1)}"
     return Answer(name, True, (f"passed on {problems}: {', '.join(passed)}", *fast), medal)
@@ -186,14 +185,18 @@ def warm_up(
 
 
 def _why(
-    exercise: Exercise, rung: str, workload: str, message: str, passed: list[str]
+    exercise: Exercise, rung: str, workload: Workload, message: str, passed: list[str]
 ) -> tuple[str, ...]:
-    lines = [f"refused at {rung}, on {workload}", message]
-    lines += [advice for words, advice in TEXTS["advice"].items() if words in message][:1]
+    why = f" ({workload.why})" * bool(workload.why)
+    lines = [f"refused at {rung}, on {workload}{why}", message]
+    usual, own = TEXTS["advice"], TEXTS[exercise.name].get("hints", {})
+    named = [hint for words, hint in own.items() if words in "\n".join(lines)][:1]
+    lines += [advice for words, advice in usual.items() if words in message and not named][:1]
     if passed:
         lines.append(f"passed before: {', '.join(passed)}")
-    if exercise.hint and not re.match(r"(Name|Attribute)Error: ", message):
-        lines.append(f"hint: {exercise.hint}")
+    hint = (*named, exercise.hint)[0]
+    if hint and not re.match(r"(Name|Attribute)Error: ", message):
+        lines.append(f"hint: {hint}")
     return tuple(lines)
 
 

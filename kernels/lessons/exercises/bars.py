@@ -15,7 +15,7 @@ from kernels.proof.ladder import Refused
 from kernels.proof.workload import Workload
 
 CHIP = "v5e"
-Ours = float | tuple[tuple[str, float], ...]
+Ours = float | tuple[tuple[str, float], ...] | None
 LEVEL = 0.02  # of the figure: so near to ours, an answer is as fast
 
 
@@ -47,7 +47,8 @@ class Bar:
         measure: gives it; raises Refused where there is nothing to measure.
         bar: an answer is right from here on.
         ours: what this book's own solution has; an answer within 2 % of it earns the medal. Where
-            releases of libtpu differ in it: (version, figure) of each, the oldest first.
+            releases of libtpu differ in it: (version, figure) of each, the oldest first. None: no
+            medal is to be earned.
         spec: how the figure is written.
         workload: the problem; None for the first that the exercise is proven on.
     """
@@ -72,13 +73,15 @@ class Bar:
         words = f"{figure:{self.spec}} {self.figure}; the bar is {self.bar:{self.spec}}"
         if figure > self.bar:
             raise Refused(f"{words}, {self._apart(figure, self.bar)} away")
+        if self.ours is None:
+            return words, False
         ours = self.figure_of_ours()
         if figure <= ours * (1 + LEVEL):
             return f"{words}: a medal, ours has {ours:{self.spec}}", True
         apart = self._apart(figure, ours)
         return f"{words}; {apart} to the medal, ours has {ours:{self.spec}}", False
 
-    def figure_of_ours(self) -> float:
+    def figure_of_ours(self) -> Any:
         """What our own solution has with the libtpu installed, or else with the newest known."""
         if not isinstance(self.ours, tuple):
             return self.ours
@@ -90,6 +93,11 @@ class Bar:
     def _apart(figure: float, wanted: float) -> str:
         apart = abs(figure - wanted) / wanted
         return f"{apart:.0%}" if apart >= 0.01 else f"{apart:.1%}"
+
+
+def at(dtype: str = "float32", **sizes: int) -> Workload:
+    """The problem of these sizes that a bar is measured on."""
+    return Workload("bar", sizes, dtype)
 
 
 def bundles(

@@ -3,23 +3,17 @@
 import numpy as np
 
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn, product
 from kernels.proof.workload import cases
 
-
-def _magnitude(x, y):
-    return abs(x) @ abs(y)
-
-
 EXERCISES = (
-    Exercise(
+    product(
         "columns_first",
-        lambda x, y: x @ y,
-        drawn("m k", "k n"),
-        cases("m k n", square=(256, 256, 256), oblong=(128, 64, 384, "a block map with i for j")),
+        problems=cases(
+            "m k n", square=(256, 256, 256), oblong=(128, 64, 384, "a block map with i for j")
+        ),
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.fetches(x=4, y=2)),
-        magnitude=_magnitude,
     ),
     Exercise(
         "transposed_rhs",
@@ -40,7 +34,7 @@ EXERCISES = (
             short=(256, 128, 128, "the first step is the last"),
         ),
         judge=judges.grid(3, 128),
-        magnitude=_magnitude,
+        magnitude=lambda x, y: abs(x) @ abs(y),
     ),
     Exercise(
         "ragged_k",

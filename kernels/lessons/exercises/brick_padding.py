@@ -2,16 +2,17 @@
 
 import numpy as np
 
-from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.bars import Bar, at
 from kernels.lessons.exercises.counted import counted
 from kernels.lessons.exercises.exercise import Exercise
 from kernels.machines import taichi
 from kernels.padding import reference
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.taichi import TAICHI
-from kernels.proof.workload import Workload, cases, values
+from kernels.proof.workload import cases, values
 
 MOST_DIVISIONS = 0.005  # for each pixel; level 2 has two for each row of pixels, 0.025
+WALL = at(h=16, w=20, rows=24, cols=30, step=6)
 OURS_DIVISIONS = 7 / (64 * 80)  # one for each row of bricks, and two for how many there are
 
 
@@ -55,7 +56,7 @@ def _unit(tile, step):
 
 
 def _divisions(tried):
-    """Whole divisions and remainders for each pixel of the image."""
+    """Divisions and remainders for each pixel of the image."""
     out = _blank(*tried.arguments[:3])
     return counted(tried.answer, out, *tried.arguments).divisions / out.size
 
@@ -83,14 +84,7 @@ EXERCISES = (
         _walls("h w rows cols step", back=(3, 7, 11, 4, -2)),
         call=_launch,
         backend=TAICHI,
-        bar=Bar(
-            "divisions a pixel",
-            _divisions,
-            bar=MOST_DIVISIONS,
-            ours=OURS_DIVISIONS,
-            spec=".2g",
-            workload=Workload("bar", {"h": 16, "w": 20, "rows": 24, "cols": 30, "step": 6}),
-        ),
+        bar=Bar("divisions a pixel", _divisions, MOST_DIVISIONS, OURS_DIVISIONS, ".2g", WALL),
     ),
     Exercise(
         "brick_columns",

@@ -5,13 +5,13 @@ import functools
 import numpy as np
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.bars import Bar, at
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.machines import tpu
 from kernels.machines.pallas.calls import calls
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 CHIP = "v6e"
 EPSILON = 1e-5
@@ -73,10 +73,7 @@ EXERCISES = (
         bar=Bar(
             f"µs, estimated for a {CHIP}",
             lambda tried: tpu.estimate(tried.answer, *tried.arguments, chip=CHIP).seconds * 1e6,
-            bar=MICROSECONDS,
-            ours=24.9,
-            spec=".1f",
-            workload=Workload("bar", {"m": 4096, "n": 1024}),
+            *(MICROSECONDS, 24.9, ".1f", at(m=4096, n=1024)),
         ),
         magnitude=_magnitude,
     ),

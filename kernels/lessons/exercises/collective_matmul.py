@@ -1,25 +1,23 @@
 """Exercises of the chapter "Collective matmul and ring attention"."""
 
-import jax
 import numpy as np
 from jax import lax
-from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.lessons.exercises.sharding import CHIPS, SHARE, on_chips, sending, sent
 from kernels.proof.backends.pallas_tpu_mesh import IN_LESSONS_MESH
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 BF16 = {"dtype": "bfloat16"}  # a product in float32 would take several passes
 DMA = pltpu.SemaphoreType.DMA
 WIDTH, QUERIES = 128, 16
-PRODUCT = Workload("bar", {"chips": CHIPS, "rows": 64, "k": WIDTH, "columns": 256}, "bfloat16")
-KEYS = Workload("bar", {"chips": CHIPS, "queries": QUERIES, "tokens": 128, "d": WIDTH})
-WINDOW = Workload("bar", {"chips": CHIPS, "tokens": 128, "d": WIDTH}, "bfloat16")
-ON_FOUR = Workload("bar", {"chips": 4, "rows": 256, "k": 256, "columns": 2304}, "bfloat16")
+PRODUCT = bars.at("bfloat16", chips=CHIPS, rows=64, k=WIDTH, columns=256)
+KEYS = bars.at(chips=CHIPS, queries=QUERIES, tokens=128, d=WIDTH)
+WINDOW = bars.at("bfloat16", chips=CHIPS, tokens=128, d=WIDTH)
+ON_FOUR = bars.at("bfloat16", chips=4, rows=256, k=256, columns=2304)
 FAST_CYCLES = 29_000  # with XLA's copy of the result; one way takes some 31,600
 
 
@@ -64,14 +62,14 @@ def _gather_matmul(kernel, x, w, *, interpret):
     def part(x, w, axis, interpret):
         n, (rows, k), columns = lax.axis_size(axis), x.shape, w.shape[1]
         lanes = DMA((2, n - 1))
-        product = pl.pallas_call(
-            kernel,
-            out_shape=jax.ShapeDtypeStruct((n, rows, columns), x.dtype),
+        product = launch(
+            *(kernel, x, w),
+            shape=(n, rows, columns),
             scratch_shapes=[pltpu.VMEM((2, n, rows // 2, k), x.dtype), lanes, lanes],
             compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
             interpret=interpret,
             name="answer",
-        )(x, w)
+        )
         return product.reshape(n * rows, columns)
 
     return IN_LESSONS_MESH.spread(part)(x, w, interpret=interpret)
@@ -88,14 +86,7 @@ EXERCISES = (
         drawn("chips rows k", "chips chips*rows columns"),
         cases("chips rows k columns", several=(4, 3, 2, 5), two=(2, 8, 4, 3)),
         magnitude=lambda x, dy: _weight_gradient(abs(x), abs(dy)),
-        bar=bars.Bar(
-            "parts sent by a chip",
-            _passed_on,
-            bar=CHIPS - 1,
-            ours=CHIPS - 1,
-            spec=",.4g",
-            workload=PRODUCT,
-        ),
+        bar=bars.Bar("parts sent by a chip", _passed_on, CHIPS - 1, CHIPS - 1, ",.4g", PRODUCT),
     ),
     on_chips(
         "split_keys",
@@ -110,17 +101,14 @@ EXERCISES = (
         magnitude=lambda q, k, v: _split_keys(q, k, abs(v)) + abs(v).max(),
         bar=sending(
             "bytes sent by a chip for each query",
-            KEYS,
-            QUERIES,
-            bar=2 * SHARE * 4 * (WIDTH + 3),
-            ours=2 * SHARE * 4 * (WIDTH + 2),
+            *(KEYS, QUERIES, 2 * SHARE * 4 * (WIDTH + 3), 2 * SHARE * 4 * (WIDTH + 2)),
         ),
     ),
     on_chips(
         "window_attention",
         _window,
         drawn("chips tokens d", "chips tokens d", "chips tokens d"),
-        cases("chips tokens d", several=(4, 5, 8), one_token=(4, 1, 3), two=(2, 16, 4)),
+        cases("chips tokens d", one_token=(4, 1, 3), several=(4, 5, 8), two=(2, 16, 4)),
         magnitude=lambda q, k, v: _window(q, k, abs(v)) + abs(v).max(),
         bar=sending("times the bytes of k, sent by a chip", WINDOW, 2 * 128 * WIDTH, 2, 2),
     ),

@@ -11,7 +11,7 @@ from kernels.proof.backends.pallas_gpu import PALLAS_GPU
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.catalog import OPERATORS
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 
 def _distances(x, y):
@@ -76,9 +76,7 @@ EXERCISES = (
         # An expansion adds x², y² and -2xy, and loses digits where these cancel.
         magnitude=lambda x, y: _distances(abs(x), -abs(y)),
         judge=judges.float32_products,
-        bar=bars.cycles(
-            150_000, 83_658, workload=Workload("large", {"n": 2048, "m": 2048, "d": 128})
-        ),
+        bar=bars.cycles(150_000, 83_658, workload=bars.at(n=2048, m=2048, d=128)),
     ),
     Exercise(
         "ahead",

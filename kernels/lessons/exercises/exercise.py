@@ -152,3 +152,11 @@ def drawn(*shapes: str) -> Make:
 def numbers(workload: Workload, rng: np.random.Generator) -> tuple[Any, ...]:
     """A `make` for functions of the sizes themselves."""
     return tuple(workload.sizes.values())
+
+
+product = functools.partial(
+    Exercise,
+    reference=lambda x, y: x @ y,
+    make=drawn("m k", "k n"),
+    magnitude=lambda x, y: abs(x) @ abs(y),
+)

@@ -9,13 +9,13 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.grouped_matmul.pallas import make_visits
 from kernels.grouped_matmul.reference import grouped_matmul
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.backends.python import PYTHON
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 TILE = 128
 GATED_CYCLES = 120_000  # of one kernel; two and a gate take some 155,000
-WIDE = Workload("bar", {"m": 4096, "k": 512, "n": 512, "g": 32}, "bfloat16")
+WIDE = bars.at("bfloat16", m=4096, k=512, n=512, g=32)
 SIZES = {"edges": [100, 60, 0, 96, 44], "last_empty": [128, 0, 128, 0]}
 SIZES |= {"left_over": [37, 0, 130], "empty": [0, 0, 0]}
 
@@ -65,17 +65,11 @@ def _transposed(kernel, x, dz, sizes, *, interpret):
     (m, k), n = x.shape, dz.shape[1]
     *scalars, count = make_visits(jnp.asarray(sizes), m, TILE, empty=True)
     rows = lambda width: pl.BlockSpec((TILE, width), lambda v, groups, tiles, _: (tiles[v], 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct((len(sizes), k, n), jnp.float32),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=3,
-            grid=(count,),
-            in_specs=[rows(k), rows(n)],
-            out_specs=pl.BlockSpec((None, k, n), lambda v, groups, *_: (groups[v], 0, 0)),
-        ),
-        interpret=interpret,
-    )(*scalars, x, dz)
+    of_group = pl.BlockSpec((None, k, n), lambda v, groups, *_: (groups[v], 0, 0))
+    specs = {"in_specs": [rows(k), rows(n)], "out_specs": of_group}
+    walk = pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=3, grid=(count,), **specs)
+    options = {"shape": (len(sizes), k, n), "dtype": jnp.float32, "interpret": interpret}
+    return launch(kernel, *scalars, x, dz, grid_spec=walk, **options)
 
 
 def _gated_arguments(workload, rng):

@@ -9,7 +9,7 @@ from kernels.attention import reference
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.backends.xla import XLA
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 from kernels.softmax.reference import softmax
 
 BLOCK = 128  # queries of a program, and keys of a block
@@ -56,7 +56,7 @@ def _by_queries(kernel, *arrays, interpret):
     """A program for each block of queries, of which some arrays have a row each, q among them."""
     q = arrays[0]
     heads, n, d = q.shape
-    keys = pl.BlockSpec((1, n, d), lambda h, i: (h, 0, 0))
+    keys = pl.BlockSpec((1, *arrays[1].shape[1:]), lambda h, i: (h, 0, 0))
     queries, rows = (pl.BlockSpec((1, BLOCK, width), lambda h, i: (h, i, 0)) for width in (d, 1))
     return launch(
         kernel,
@@ -73,24 +73,29 @@ def _attend(kernel, q, k, v, w, *, interpret):
 
 
 def _pulled(workload, rng):
-    """q, k, v, do [h, n, d]; the log-sum-exps of the scores and the sums of do · o, [h, n, 1]."""
+    """q, k, v, do [h, n, d]; the log-sum-exps of the scores and the sums of do · o, [h, n, 1].
+
+    In "unseen" a block of NaN follows on the keys and values.
+    """
     q, k, v, do = drawn(*["h n d"] * 4)(workload, rng)
     _, n, d = q.shape
     s = np.float64(q) @ np.float64(k).swapaxes(1, 2) * d**-0.5
     s = np.where(_visible(n, n), s, -np.inf)
     lse = np.log(np.exp(s).sum(-1, keepdims=True))
     delta = (do * (np.exp(s - lse) @ v)).sum(-1, keepdims=True)
+    more = ((0, 0), (0, BLOCK * (workload.name == "unseen")), (0, 0))
+    k, v = (np.pad(x, more, constant_values=np.nan) for x in (k, v))
     return q, k, v, do, lse.astype(np.float32), delta.astype(np.float32)
 
 
 def _dq(q, k, v, do, lse, delta):
-    scale = q.shape[-1] ** -0.5
+    k, v, scale = k[:, : q.shape[1]], v[:, : q.shape[1]], q.shape[-1] ** -0.5
     p = np.exp(scale * q @ k.swapaxes(1, 2) - lse) * _visible(q.shape[1], q.shape[1])
     return scale * (p * (do @ v.swapaxes(1, 2) - delta)) @ k
 
 
 def _dq_magnitude(q, k, v, do, lse, delta):
-    scale = q.shape[-1] ** -0.5
+    k, v, scale = k[:, : q.shape[1]], v[:, : q.shape[1]], q.shape[-1] ** -0.5
     s = scale * q @ k.swapaxes(1, 2)
     size = 1 + scale * abs(q) @ abs(k).swapaxes(1, 2) + abs(lse)
     terms = abs(do) @ abs(v).swapaxes(1, 2) + abs(delta)
@@ -110,7 +115,7 @@ def _whole(kernel, q, k, v, *, interpret):
     return launch(kernel, q, k, v, blocks=(queries, keys, keys, queries), **options)
 
 
-AT = Workload("bar", {"h": 2, "n": 1024, "d": 128}, "bfloat16")
+AT = bars.at("bfloat16", h=2, n=1024, d=128)
 
 
 EXERCISES = (
@@ -135,6 +140,7 @@ EXERCISES = (
             two=(1, 256, 64),
             heads=(2, 128, 32),
             long=(1, 384, 32, "whole blocks before the diagonal"),
+            unseen=(1, 256, 32, "NaN in keys that no query sees"),
         ),
         call=_backward,
         judge=judges.products(BLOCK * BLOCK),

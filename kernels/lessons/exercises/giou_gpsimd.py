@@ -6,18 +6,30 @@ import numpy as np
 
 from kernels.giou import reference, workloads
 from kernels.giou.gpsimd import PRELUDE, SHAPE
-from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.bars import Bar, at
 from kernels.lessons.exercises.exercise import Exercise
 from kernels.machines.neuron import gpsimd
 from kernels.proof.backends.gpsimd import GPSIMD
-from kernels.proof.workload import Workload, cases
+from kernels.proof.ladder import Refused
+from kernels.proof.workload import cases
 
+MOST_PAIRS = 512  # of a part: TCM has 16 KiB, and eight coordinates take 32 bytes
 COPIES = 27  # of a core with 4,096 pairs; 24 would take the pool's last byte
 ANCHOR_BYTES = 260_000  # to TCM; the predicted boxes alone are 256,000
 
 
 def _kernel(answer, preds, targets, *, interpret):
     return gpsimd.call((PRELUDE + answer(), SHAPE), "giou", preds, targets, interpret=interpret)
+
+
+def _dealt(answer, preds, targets, *, interpret):
+    """The loss, by parts that are dealt to the cores in turn."""
+    if isinstance(interpret, gpsimd.GpSimdParams):
+        writer = gpsimd.run((PRELUDE + answer(), SHAPE), "giou", preds, targets).writer.ravel()
+        ends = np.flatnonzero(np.diff(writer, prepend=-1, append=-1))
+        if (longest := np.diff(ends).max()) > MOST_PAIRS:
+            raise Refused(f"a core writes {longest:,} pairs in a row; a part has {MOST_PAIRS}")
+    return _kernel(answer, preds, targets, interpret=interpret)
 
 
 def _shares(*prime):
@@ -52,6 +64,7 @@ EXERCISES = (
     _gpsimd(
         "giou_loss",
         lambda preds, targets: 1 - reference.giou(preds, targets),
+        call=_dealt,
         problems=_shares(131, 101, "no part divides it")
         + cases("b n", values="degenerate", degenerate=(33, 128)),
         magnitude=lambda preds, targets: 1 + reference.giou_magnitude(preds, targets),
@@ -74,9 +87,7 @@ EXERCISES = (
         bar=Bar(
             "copies of the busiest core",
             lambda tried: max(core.loads + core.stores for core in _traffic(tried)),
-            bar=COPIES,
-            ours=27,
-            workload=Workload("bar", {"b": 128, "n": 256}),
+            *(COPIES, 27, ",.0f", at(b=128, n=256)),
         ),
         magnitude=reference.giou_magnitude,
     ),
@@ -87,9 +98,7 @@ EXERCISES = (
         bar=Bar(
             "bytes to TCM",
             lambda tried: sum(core.loaded_bytes for core in _traffic(tried)),
-            bar=ANCHOR_BYTES,
-            ours=256_256,
-            workload=Workload("bar", {"b": 16, "n": 1000}),
+            *(ANCHOR_BYTES, 256_256, ",.0f", at(b=16, n=1000)),
         ),
         magnitude=functools.partial(_anchored, giou=reference.giou_magnitude),
     ),

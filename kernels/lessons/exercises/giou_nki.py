@@ -11,7 +11,7 @@ from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.machines import neuron
 from kernels.proof.backends.nki import NKI
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 GIOU_MICROSECONDS = 22  # of a tile of 256 boxes a sample; the published kernel takes 24.6
 
@@ -19,9 +19,8 @@ GIOU_MICROSECONDS = 22  # of a tile of 256 boxes a sample; the published kernel 
 def _drawn(workload, rng):
     b, n = (workload.sizes[name] for name in "bn")
     corners = rng.uniform(0, 100, (b, n, 2))
-    return (
-        np.concatenate([corners, corners + rng.uniform(1, 50, (b, n, 2))], -1, dtype=np.float32),
-    )
+    boxes = [corners, corners + rng.uniform(1, 50, (b, n, 2))]
+    return (np.concatenate(boxes, -1, dtype=np.float32),)
 
 
 def _shares(boxes):
@@ -41,18 +40,13 @@ def _no_shorter(cost, preds, targets):
         estimate.engines["Vector"].instructions
         for estimate in (neuron.estimate(published.giou_kernel, preds, targets), cost)
     )
-    return (
-        theirs >= ours and f"the Vector engine has {theirs} instructions for a tile, not {ours - 1}"
-    )
+    words = f"the Vector engine has {theirs} instructions for a tile, not {ours - 1}"
+    return theirs >= ours and words
 
 
 def _carried(kernel, boxes, *, interpret):
-    result, backwards = (
-        np.asarray(
-            neuron.run(kernel, boxes, interpret=neuron.InterpretParams(limits=False, order=order))
-        )
-        for order in (None, 0)
-    )
+    modes = (neuron.InterpretParams(limits=False, order=order) for order in (None, 0))
+    result, backwards = (np.asarray(neuron.run(kernel, boxes, interpret=mode)) for mode in modes)
     if np.array_equal(result, backwards):
         raise Refused("in another order it gives the same: no turn needs the one before")
     return result
@@ -97,9 +91,7 @@ EXERCISES = (
         reference.giou,
         workloads.giou.make,
         cases("b n", tile=(128, 64)) + cases("b n", values="degenerate", degenerate=(33, 64)),
-        bar=bars.nki_microseconds(
-            GIOU_MICROSECONDS, 19.9, workload=Workload("bar", {"b": 128, "n": 256})
-        ),
+        bar=bars.nki_microseconds(GIOU_MICROSECONDS, 19.9, workload=bars.at(b=128, n=256)),
         magnitude=reference.giou_magnitude,
     ),
     _nki(

@@ -11,7 +11,7 @@ from kernels.giou import reference, workloads
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.proof.backends.python import PYTHON
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 LANES = 128
 SMALLEST = 1e-5
@@ -24,10 +24,8 @@ def _apart(preds, targets):
 
 
 def _planes(workload, rng):
-    return tuple(
-        np.ascontiguousarray(np.moveaxis(boxes, -1, 0))
-        for boxes in workloads.giou.make(workload, rng)
-    )
+    planes = (np.moveaxis(boxes, -1, 0) for boxes in workloads.giou.make(workload, rng))
+    return tuple(map(np.ascontiguousarray, planes))
 
 
 def _iou_areas(preds, targets):
@@ -130,9 +128,7 @@ EXERCISES = (
         + cases("b n", values="degenerate", degenerate=(64, 128, "U may be 0")),
         call=_tall,
         rungs=("interpret",),
-        bar=bars.bundles(
-            "scores", SCORE_BUNDLES, SCORE_OURS, workload=Workload("bar", {"b": 256, "n": 128})
-        ),
+        bar=bars.bundles("scores", SCORE_BUNDLES, SCORE_OURS, workload=bars.at(b=256, n=128)),
         magnitude=_of_planes(reference.giou_magnitude),
     ),
 )

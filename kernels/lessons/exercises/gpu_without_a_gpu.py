@@ -3,7 +3,7 @@
 import numpy as np
 
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.exercise import Exercise, drawn, numbers
+from kernels.lessons.exercises.exercise import Exercise, drawn, numbers, product
 from kernels.machines.gpu.occupancy import occupancy
 from kernels.machines.gpu.threads import run_on_threads
 from kernels.proof.backends.pallas_gpu import PALLAS_GPU
@@ -94,14 +94,11 @@ EXERCISES = (
         backend=PALLAS_GPU,
         magnitude=lambda x: np.abs(x).sum(1),
     ),
-    Exercise(
+    product(
         "gpu_product",
-        lambda x, y: x @ y,
-        drawn("m k", "k n"),
-        cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
+        problems=cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
         rungs=("interpret",),
         backend=PALLAS_GPU,
-        magnitude=lambda x, y: np.abs(x) @ np.abs(y),
         judge=judges.on_gpu(registers=REGISTERS, blocks=BLOCKS, uses="HGMMA"),
     ),
 )

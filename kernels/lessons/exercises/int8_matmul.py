@@ -6,7 +6,7 @@ import numpy as np
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, compared, launch
 from kernels.proof.backends.python import PYTHON
-from kernels.proof.workload import Workload, cases, values
+from kernels.proof.workload import cases, values
 
 INT8_CYCLES = 20_000  # of 1024³, the rows of x quantized in the kernel
 
@@ -23,7 +23,7 @@ def _spiky(workload, rng):
 def _packed(workload, rng):
     """Activations, and weights of 4 bits: row i in the low half of a byte, row i + k/2 high."""
     m, k, n = workload.sizes.values()
-    y = rng.integers(-8, 8, (k, n))
+    y = rng.integers(-8 * (workload.name != "positive"), 8, (k, n))
     packed = y[k // 2 :] << 4 | y[: k // 2] & 15
     return values("normal", (m, k), "bfloat16", rng), packed.astype(np.int8)
 
@@ -70,7 +70,7 @@ EXERCISES = (
         "int4_weights",
         lambda x, packed: x @ _unpacked(packed),
         _packed,
-        cases("m k n", tile=(32, 256, 128), long=(32, 1024, 128)),
+        cases("m k n", positive=(32, 256, 128), tile=(32, 256, 128), long=(32, 1024, 128)),
         call=_layer_of,
         rungs=("interpret", "simulate"),
         judge=judges.lowered,
@@ -103,9 +103,8 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.int8_products,
         bar=bars.cycles(
-            INT8_CYCLES,
-            (("0.0.42.1", 19_161), ("0.0.50.1", 19_168)),
-            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
+            *(INT8_CYCLES, (("0.0.42.1", 19_161), ("0.0.50.1", 19_168))),
+            workload=bars.at("bfloat16", m=1024, k=1024, n=1024),
         ),
         magnitude=lambda x, y, c: _on_arrival(x, y, c, size=abs),
     ),

@@ -1,18 +1,20 @@
 """Exercises of the chapter "Matmul on Hopper"."""
 
 import functools
+from typing import Any
 
 import numpy as np
 
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.bars import Bar, Tried
-from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.lessons.exercises.bars import Bar, Tried, at
+from kernels.lessons.exercises.exercise import Exercise, drawn, product
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 REGISTERS = 168  # of a thread of the fast product
 BLOCKS = 2  # of it that an SM keeps
 WIDE = "HGMMA.64x128x16"
+CUBE = at("bfloat16", m=1024, k=1024, n=1024)
 CYCLES = 24.0  # of a warp's own instructions in the loop, for each HGMMA of the lean product
 COPIES = 6  # in the code of a loop with two stages: two that fill each stage, two in the loop
 
@@ -44,7 +46,8 @@ def _cycles_a_product(tried: Tried) -> float:
     return loops[0].issue_cycles / loops[0].counts["HGMMA"]
 
 
-_hopper = functools.partial(Exercise, backend=MOSAIC_GPU, rungs=("interpret", "simulate"))
+HOPPER: dict[str, Any] = {"backend": MOSAIC_GPU, "rungs": ("interpret", "simulate")}
+_hopper, _product = (functools.partial(kind, **HOPPER) for kind in (Exercise, product))
 
 EXERCISES = (
     _hopper(
@@ -57,28 +60,15 @@ EXERCISES = (
         cases("m n", tile=(64, 128), narrow=(64, 64)),
         magnitude=lambda x: np.abs(3 * x) + 1,
     ),
-    _hopper(
+    _product(
         "hopper_product",
-        lambda x, y: x @ y,
-        drawn("m k", "k n"),
-        cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
-        magnitude=lambda x, y: np.abs(x) @ np.abs(y),
+        problems=cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),
         judge=_wide,
     ),
-    _hopper(
+    _product(
         "hopper_lean",
-        lambda x, y: x @ y,
-        drawn("m k", "k n"),
-        cases("m k n", dtype="bfloat16", flat=(256, 512, 256), cube=(256, 256, 256)),
-        magnitude=lambda x, y: np.abs(x) @ np.abs(y),
+        problems=cases("m k n", dtype="bfloat16", flat=(256, 512, 256), cube=(256, 256, 256)),
         judge=_overlapped,
-        bar=Bar(
-            "cycles a product in the loop",
-            _cycles_a_product,
-            bar=CYCLES,
-            ours=21.6,
-            spec=".1f",
-            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
-        ),
+        bar=Bar("cycles a product in the loop", _cycles_a_product, CYCLES, 21.6, ".1f", CUBE),
     ),
 )

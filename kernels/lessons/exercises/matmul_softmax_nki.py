@@ -7,7 +7,7 @@ import numpy as np
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.nki import NKI
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 FEW = 16  # columns of a narrow matrix
 MOST_CYCLES = 64  # of the Tensor engine, for each 128 × 128 of a matrix
@@ -84,9 +84,7 @@ EXERCISES = (
         "nki_fast_product",
         problems=cases("k m n", dtype="bfloat16", two=(256, 256, 512), small=(128, 128, 512)),
         bar=bars.nki_microseconds(
-            PRODUCT_MICROSECONDS,
-            22.6,
-            workload=Workload("bar", {"k": 1024, "m": 512, "n": 1024}, "bfloat16"),
+            PRODUCT_MICROSECONDS, 22.6, bars.at("bfloat16", k=1024, m=512, n=1024)
         ),
     ),
 )

@@ -8,14 +8,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, drawn
-from kernels.proof.workload import Workload, cases
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
+from kernels.proof.workload import cases
 
 PAGE, D = 16, 128
 BLOCK = 16  # pages of a block in the exercise for speed
 SUM_CYCLES = 24_000
 SIZES = "s pages least"
-LONG = Workload("bar", {"s": 2, "pages": 128, "least": 2048})
+LONG = bars.at(s=2, pages=128, least=2048)
 RAGGED = cases(SIZES, ragged=(5, 3, 0, "lengths of all, 0, a page, one more, and 3"))
 
 
@@ -41,19 +41,10 @@ def _sums(pages, lengths, table):
 
 def _launch(kernel, pages, lengths, table, grid, spec, scratch, interpret):
     sums = pl.BlockSpec((None, 1, D), lambda sequence, *_: (sequence, 0, 0))
-    return pl.pallas_call(
-        kernel,
-        out_shape=jnp.zeros((len(table), 1, D), pages.dtype),
-        grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=2,
-            grid=grid,
-            in_specs=[spec],
-            out_specs=sums,
-            scratch_shapes=scratch,
-        ),
-        interpret=interpret,
-        name="page_sum",
-    )(lengths, table, pages)
+    specs = {"in_specs": [spec], "out_specs": sums, "scratch_shapes": scratch}
+    walk = pltpu.PrefetchScalarGridSpec(num_scalar_prefetch=2, grid=grid, **specs)
+    options = {"grid_spec": walk, "interpret": interpret, "name": "page_sum"}
+    return launch(kernel, lengths, table, pages, shape=(len(table), 1, D), **options)
 
 
 def _by_grid(kernel, pages, lengths, table, *, interpret):

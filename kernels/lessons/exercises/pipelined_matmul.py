@@ -3,8 +3,8 @@
 import numpy as np
 
 from kernels.lessons.exercises import bars, judges
-from kernels.lessons.exercises.exercise import Exercise, drawn
-from kernels.proof.workload import Workload, cases
+from kernels.lessons.exercises.exercise import Exercise, drawn, product
+from kernels.proof.workload import cases
 
 GATED_CYCLES = 44_000  # of two products of 1024³; at the peak 32,683
 
@@ -32,23 +32,19 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.only_kernel,
         bar=bars.cycles(
-            GATED_CYCLES,
-            (("0.0.42.1", 42_803), ("0.0.50.1", 42_804)),
-            workload=Workload("bar", {"m": 1024, "k": 1024, "n": 1024}, "bfloat16"),
+            *(GATED_CYCLES, (("0.0.42.1", 42_803), ("0.0.50.1", 42_804))),
+            workload=bars.at("bfloat16", m=1024, k=1024, n=1024),
         ),
         magnitude=_gated_magnitude,
     ),
-    Exercise(
+    product(
         "backward",
-        lambda x, y: x @ y,
-        drawn("m k", "k n"),
-        cases(
+        problems=cases(
             "m k n", square=(128, 128, 128), oblong=(128, 256, 384, "a gradient of another shape")
         )
         + cases("m k n", dtype="bfloat16", bfloat16=(128, 256, 128, "sums of 8 bits")),
         rungs=("interpret", "compile"),
         judge=judges.kernels(3),
-        magnitude=lambda x, y: abs(x) @ abs(y),
         differentiable=("x", "y"),
     ),
 )

@@ -6,7 +6,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.machines.tpu.export import abstract_device
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 ROWS = 64  # of a block that is copied by hand
 HBM = pl.BlockSpec(memory_space=pltpu.HBM)
@@ -61,8 +61,6 @@ EXERCISES = (
         drawn("rows columns", "rows columns"),
         cases("rows columns", square=(256, 256), oblong=(192, 128, "another block to a side")),
         call=_in_hbm,
-        bar=bars.cycles(
-            EMITTED_CYCLES, 56_141, workload=Workload("bar", {"rows": 2048, "columns": 1024})
-        ),
+        bar=bars.cycles(EMITTED_CYCLES, 56_141, workload=bars.at(rows=2048, columns=1024)),
     ),
 )

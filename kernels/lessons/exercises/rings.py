@@ -2,19 +2,18 @@
 
 import functools
 
-import jax
 import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.exercises import bars
-from kernels.lessons.exercises.exercise import Exercise, drawn
+from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.machines import tpu
 from kernels.proof.backends.pallas_tpu_mesh import IN_LESSONS_MESH
 from kernels.proof.judge import same
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 
 DMA, FREE = pltpu.SemaphoreType.DMA, pltpu.SemaphoreType.REGULAR
 HBM, VMEM = (pl.BlockSpec(memory_space=space) for space in (pltpu.HBM, pltpu.VMEM))
@@ -25,17 +24,9 @@ FAST_CYCLES = 125_000  # of a sum of 2 MiB a device, four of them; one way takes
 
 
 def _launched(kernel, x, shape, scratch, out, interpret):
-    call = pl.pallas_call(
-        kernel,
-        out_shape=jax.ShapeDtypeStruct(shape, x.dtype),
-        in_specs=[HBM],
-        out_specs=out,
-        scratch_shapes=scratch,
-        compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
-        interpret=interpret,
-        name="answer",
-    )
-    return call(x)
+    params = pltpu.CompilerParams(collective_id=0, has_side_effects=True)
+    options = {"compiler_params": params, "interpret": interpret, "name": "answer"}
+    return launch(kernel, x, shape=shape, blocks=(HBM, out), scratch_shapes=scratch, **options)
 
 
 def _on_ring(local):
@@ -114,8 +105,6 @@ EXERCISES = (
         cases(SIZES, four=(4, 16, 128), three=(3, 32, 128)),
         call=_on_ring(functools.partial(_scatter, ways=(2,))),
         magnitude=lambda x: abs(x).sum(0),
-        bar=bars.cycles(
-            FAST_CYCLES, 118_741, Workload("bar", {"devices": 4, "rows": 512, "columns": 1024})
-        ),
+        bar=bars.cycles(FAST_CYCLES, 118_741, bars.at(devices=4, rows=512, columns=1024)),
     ),
 )

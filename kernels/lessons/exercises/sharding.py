@@ -7,25 +7,23 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 
-from kernels.lessons.exercises.bars import CHIP, Bar
+from kernels.lessons.exercises.bars import CHIP, Bar, at
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.machines import tpu
 from kernels.proof.backends.pallas_tpu_mesh import over
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.backends.xla import XLA
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, cases, values
+from kernels.proof.workload import cases, values
 
 CHIPS = 8  # along the axis "x"
 SHARE = 1 - 1 / CHIPS  # of an array, that a chip sends on a ring
 
 # What is compiled to count the bytes.
 ROWS, DEPTH, COLUMNS = 64, 1024, 256
-WIDE = Workload("bar", {"chips": CHIPS, "rows": ROWS, "columns": COLUMNS})
-LEARNING = Workload(
-    "bar", {"chips": CHIPS, "batch": DEPTH, "rows": DEPTH // CHIPS, "columns": COLUMNS}, "bfloat16"
-)
-TOKENS = Workload("bar", {"chips": CHIPS, "tokens": DEPTH, "width": COLUMNS})
+WIDE = at(chips=CHIPS, rows=ROWS, columns=COLUMNS)
+LEARNING = at("bfloat16", chips=CHIPS, batch=DEPTH, rows=DEPTH // CHIPS, columns=COLUMNS)
+TOKENS = at(chips=CHIPS, tokens=DEPTH, width=COLUMNS)
 
 
 def on_each(answer, *arrays):
@@ -44,14 +42,8 @@ def sent(answer, arrays):
 
 def sending(figure, workload, per, bar, ours):
     """A bar of bytes sent, per so many of what the figure names."""
-    return Bar(
-        figure,
-        lambda tried: sum(size for _, size in sent(tried.answer, tried.arguments)) / per,
-        bar=bar,
-        ours=ours,
-        spec=",.4g",
-        workload=workload,
-    )
+    measure = lambda tried: sum(size for _, size in sent(tried.answer, tried.arguments)) / per
+    return Bar(figure, measure, bar, ours, ",.4g", workload)
 
 
 def _smooth(x):
@@ -141,10 +133,7 @@ EXERCISES = (
         magnitude=lambda part, x, y: _gradient(abs(part), abs(x), -abs(y)),
         bar=sending(
             "times the bytes of w, sent by a chip",
-            LEARNING,
-            2 * DEPTH * COLUMNS,
-            bar=2 * SHARE,
-            ours=2 * SHARE,
+            *(LEARNING, 2 * DEPTH * COLUMNS, 2 * SHARE, 2 * SHARE),
         ),
     ),
     on_chips(

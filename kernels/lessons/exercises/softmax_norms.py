@@ -9,7 +9,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
 from kernels.norm import reference
-from kernels.proof.workload import Workload, cases
+from kernels.proof.workload import cases
 from kernels.softmax.reference import softmax
 
 ROWS = 32  # of a block
@@ -31,9 +31,10 @@ def _layer_norm(kernel, x, weight, bias, *, interpret):
 
 
 def _logits(workload, rng):
-    """[rows, n]; "growing" has its largest numbers in the last part, and around 200."""
+    """[rows, n]; "growing" has its largest numbers, around 200, at the end, "ragged" -200."""
     (x,) = drawn("rows n")(workload, rng)
-    return (x + np.linspace(0, 200, x.shape[1], dtype=x.dtype) * (workload.name == "growing"),)
+    ends = (0, 200) if workload.name == "growing" else (-200, -200)
+    return (x + np.linspace(*ends, x.shape[1], dtype=x.dtype),)
 
 
 def _log_sum_exp(x):
@@ -75,7 +76,7 @@ EXERCISES = (
         cases(
             "rows n",
             growing=(16, 512, "exp overflows, and the last part has the maximum"),
-            ragged=(8, 300, "a last part of 44 columns"),
+            ragged=(8, 300, "a last part of 44 columns, and all far below 0"),
         ),
         call=_in_parts,
         magnitude=lambda x: 1 + abs(x).max(1, keepdims=True) + abs(_log_sum_exp(x)),
@@ -89,6 +90,6 @@ EXERCISES = (
         rungs=("interpret",),
         judge=judges.both(judges.lowered, judges.only_kernel),
         magnitude=lambda x: softmax(x) * (1 + x.max(1, keepdims=True) - x),
-        bar=bars.cycles(CYCLES, 39_974, Workload("bar", {"rows": 2048, "n": 2048}, "bfloat16")),
+        bar=bars.cycles(CYCLES, 39_974, bars.at("bfloat16", rows=2048, n=2048)),
     ),
 )

@@ -8,7 +8,7 @@ from jax.experimental import pallas as pl
 
 from kernels.lessons.exercises import bars, judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, launch
-from kernels.proof.workload import Workload, cases, values
+from kernels.proof.workload import cases, values
 from kernels.softmax.reference import softmax
 
 BUNDLES = 110  # of a step of the softmax; float32 factors at the highest precision take far more
@@ -60,6 +60,6 @@ EXERCISES = (
     _standardise("standardise"),
     _standardise(
         "standardise_fast",
-        bar=bars.cycles(ROWS_CYCLES, 20_525, workload=Workload("bar", {"rows": 1024})),
+        bar=bars.cycles(ROWS_CYCLES, 20_525, workload=bars.at(rows=1024)),
     ),
 )

@@ -94,10 +94,8 @@ EXERCISES = (
         call=_pulled,
         rungs=("interpret",),
         bar=bars.bundles(
-            "pair_backward",
-            PAIR_BUNDLES,
-            (("0.0.42.1", 1_385), ("0.0.50.1", 1_405)),
-            workload=Workload("bar", {"b": 2, "n": 256}, "bfloat16"),
+            *("pair_backward", PAIR_BUNDLES, (("0.0.42.1", 1_385), ("0.0.50.1", 1_405))),
+            workload=bars.at("bfloat16", b=2, n=256),
             figure="bundles a picture on a v5e",
         ),
         magnitude=_dqkv_magnitude,

@@ -3,12 +3,13 @@
 import numpy as np
 
 from kernels.lessons.exercises import judges
-from kernels.lessons.exercises.bars import Bar
+from kernels.lessons.exercises.bars import Bar, at
 from kernels.lessons.exercises.exercise import Exercise, drawn
 from kernels.proof.backends.xla import XLA
 from kernels.proof.ladder import Refused
-from kernels.proof.workload import Workload, cases, values
+from kernels.proof.workload import cases, values
 
+LAYER = at("bfloat16", m=1024, k=512, n=2048)
 STEPS = 2  # of a layer with a residual: its two products
 
 
@@ -47,11 +48,7 @@ EXERCISES = (
         backend=XLA,
         magnitude=_residual_magnitude,
         bar=Bar(
-            "steps on an H100",
-            lambda tried: _steps(tried.program),
-            bar=STEPS,
-            ours=STEPS,
-            workload=Workload("bar", {"m": 1024, "k": 512, "n": 2048}, "bfloat16"),
+            "steps on an H100", lambda tried: _steps(tried.program), STEPS, STEPS, ",.0f", LAYER
         ),
     ),
     Exercise(

@@ -44,10 +44,7 @@ EXERCISES = (
         magnitude=lambda c, x: _polynomial(abs(c), abs(x)),
         bar=Bar(
             "times the bytes of x and of the result, moved by the CPU's program",
-            _passes,
-            bar=1.1,
-            ours=1.0,
-            spec=".2f",
+            *(_passes, 1.1, 1.0, ".2f"),
         ),
     ),
     Exercise(

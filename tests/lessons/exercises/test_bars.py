@@ -54,12 +54,12 @@ def test_the_solution_of_a_speed_exercise_earns_the_medal():
     text = "\n".join(path.read_text() for path in TEXTS)
     for name, exercise in exercises().items():
         solution = text.rpartition(f'answer = exercises.check("{name}"')[2].partition("```")[0]
-        assert ("\nassert answer.medal" in solution) == bool(exercise.bar), name
+        assert ("\nassert answer.medal" in solution) == bool(exercise.bar and exercise.bar.ours)
 
 
 def test_our_own_is_better_than_the_bar():
     for exercise in exercises().values():
-        if bar := exercise.bar:
+        if (bar := exercise.bar) and bar.ours:
             assert bar.figure_of_ours() <= bar.bar, exercise.name
 
 
@@ -74,12 +74,14 @@ def some(out: ti.types.ndarray(ndim=2), x: ti.types.ndarray(ndim=2), step: ti.i3
     for row, col in ti.ndrange(out.shape[0], out.shape[1]):
         u = (row - step) // h
         out[row, col] = x[row % h, col] + u
+    for row in range(out.shape[0]):
+        out[row, 0] += out[row, 1]
 """
 
 
 def test_counting():
     found = counted(KernelSource("some", COUNTED), np.zeros((4, 3)), np.ones((2, 3)), 1)
-    assert (found.loads, found.stores, found.divisions) == (12, 12, 24)
+    assert (found.loads, found.stores, found.divisions) == (20, 16, 24)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +89,7 @@ def test_counting():
     [
         ("row % h, col", "row, col", r"element \[2, 0\] is outside of \[2, 3\]"),
         ("ti.ndrange(", "ti.grouped(", "this cannot be counted: .*grouped"),
+        ("out[row, 0] +=", "out[0, 0] +=", r"share element \[0, 0\] of out"),
     ],
 )
 def test_what_cannot_be_counted(old, new, says):

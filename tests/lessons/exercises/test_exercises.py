@@ -21,11 +21,9 @@ from kernels.machines.gpu import toolchain
 from kernels.machines.neuron.gpsimd import compiler
 
 HERE = Path(__file__).parent
-WRONG = [
-    case
-    for path in sorted(HERE.glob("wrong_*.py"))
-    for case in importlib.import_module(path.stem).WRONG
-]
+TABLES = [importlib.import_module(path.stem) for path in sorted(HERE.glob("wrong_*.py"))]
+WRONG = [case for table in TABLES for case in table.WRONG]
+RIGHT = [case for table in TABLES for case in getattr(table, "RIGHT", ())]
 
 
 def needs_its_language(name):
@@ -53,6 +51,14 @@ def test_a_wrong_answer_is_told_why(name, answer, rung, says, monkeypatch):
         pytest.skip("needs libtpu or the extra gpu") if missing else pytest.fail(str(found))
     assert f"refused at {rung}" in str(found) and says in str(found), str(found)
     assert "not yet right" in found._repr_html_()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "changes"), RIGHT)
+def test_a_right_answer_may_be_written_in_another_way(name, changes):
+    needs_its_language(name)
+    answer = check(name, planted(name, changes))
+    assert answer.passed, str(answer)
 
 
 def test_what_was_wanted_stands_beside_what_came():

@@ -4,13 +4,20 @@ WHOLE = {
 }
 AS_WRITTEN = {"jnp.exp(s - s.max(-1, keepdims=True))": "jax.nn.softmax(s)", "(o / sums)": "o"}
 TWICE = "jax.nn.softmax(jax.nn.log_softmax(s, axis=1), axis=1)"
-
+LAST = "pl.cdiv(first + len(q), bk)"
+SKIPPED = {
+    LAST: "k_ref.shape[1] // bk",
+    "block, jnp": "lambda j, x: jax.lax.cond(j * bk <= first, block, lambda _, x: x, j, x), jnp",
+}
+DS = "p * (dot(do, v.T) - delta)"
+MASKED = {DS: f"jnp.where(j * bk + key <= first + query, {DS}, 0)"}
+RIGHT = (("flash_backward", SKIPPED), ("flash_backward", MASKED))
 WRONG = (
+    ("flash_backward", {LAST: "k_ref.shape[1] // bk"}, "interpret", "on unseen"),
     ("flash_window", {"-1e30": "-jnp.inf"}, "interpret", "is nan"),
     ("flash_window", {"first - w + 1": "first - w + 129"}, "interpret", "on narrow"),
     ("flash_window", {"jnp.maximum(first - w + 1, 0) // bk": "0"}, "interpret", "on unseen"),
     ("flash_window", {"pl.cdiv(first + bq, bk)": "k_ref.shape[1] // bk"}, "interpret", "on unseen"),
-    ("flash_window", lambda q, k, v, o, **sizes: None, "interpret", "ever written"),
     ("flash_backward", WHOLE, "compile", "has 32768 numbers, at most 16384"),
     ("flash_backward", {"dq + scale * dot": "dq + dot"}, "interpret", "on two"),
     ("flash_backward", {"j * bk + key <= first + query": "key >= 0"}, "interpret", "on two"),

@@ -12,8 +12,17 @@ FETCH = """if (sample != held) {
 ALL = "targets_accessor.tensor_to_tcm<float>(anchor.at, 4 * {}, 4 * n);"
 ROOM = {"anchor(4)": "anchor(4 * part)", "size_t held = SIZE_MAX;": ""}
 ITS_OWN = ROOM | {FETCH: ALL.format("first"), ", anchor.at)": ", anchor.at + 4 * i)"}
+SHARE, END = "(pairs / cores + 1)", "std::min(pairs, (core + 1) * (pairs / cores + 1))"
+LONG = {DEALT: f"core * {SHARE}; first < {END}; first += part", "pairs - first": f"{END} - first"}
+ALONE = {DEALT: "core ? pairs : 0; first < pairs; first += part"}
 
+RIGHT = (
+    ("giou_loss", {"part = 448": "part = 100"}),
+    ("giou_loss", {"first = core * part": "first = (cores - 1 - core) * part"}),
+)
 WRONG = (
+    ("giou_loss", LONG, "simulate", "pairs in a row"),
+    ("giou_loss", ALONE, "simulate", "in a row"),
     ("giou_loss", {DEALT: "0; first < pairs; first += part"}, "simulate",
         "Two cores met at one place"),
     ("giou_loss", {"first = core * part;": "first = core;"}, "simulate", "on prime"),

@@ -9,8 +9,6 @@ ROWS = "range(0, samples, 128):\n        last = min(first + 128, samples)\n     
 ALL_ROWS = "range(1):\n        last = samples\n        total"
 ONE = "nl.ndarray((last - first, n), dtype=nl.float32, buffer=nl.sbuf)\n            nisa.dma_copy"
 ONE_OF_A_LIST = ONE.replace("nl.nd", "[nl.nd", 1).replace("sbuf)", "sbuf) for _ in range(1)][0]")
-LARGEST = """nisa.tensor_reduce(dst=largest, op=nl.maximum, data=area, axis=1)
-        nisa.reciprocal(dst=largest, data=largest)"""
 FETCH = "nisa.dma_copy(dst=tile, src=boxes[first:last])"
 ADD = "\n        nisa.tensor_scalar(dst=b, data=b, op0=nl.add, operand0=float(i))"
 BY_VECTOR = {"union, True)": "union, False)", "enclosing, True)": "enclosing, False)"}
@@ -24,7 +22,5 @@ WRONG = (
     ("nki_carried", ZEROS, "interpret", "in another order it gives the same"),
     ("nki_carried", {ADD: ""}, "interpret", "no turn needs the one before"),
     ("nki_once", {FETCH: f"{FETCH}; {FETCH}"}, "simulate", "are enough"),
-    ("nki_once", {LARGEST: "nisa.reciprocal(dst=largest, data=area[:, 0:1])"}, "interpret",
-        "allowed"),
     ("nki_fast", BY_VECTOR, "speed", "the bar is 22.0"),
 )  # fmt: skip

@@ -16,7 +16,6 @@ def without_a_kernel(preds, targets, *, interpret):
     return ((preds - targets) ** 2).sum(-1)
 
 
-HALF = {"[ref[c] for c in": "[ref[c, :4] for c in", "o_ref[...]": "o_ref[:4]"}
 TWO_DIVISIONS = {"(i * c + u * u) / (u * c) - 1": "i / u - (c - u) / c"}
 
 WRONG = (
@@ -24,9 +23,7 @@ WRONG = (
     ("giou_points", in_planes, "compile", "only moves data"),
     ("giou_points", without_a_kernel, "compile", "no kernel reached"),
     ("giou_iou", {"1e-5": "0.0"}, "interpret", "on degenerate"),
-    ("giou_iou", HALF, "interpret", "element [4, 0] is nan"),
     ("giou_pull", {"return -height": "return height"}, "interpret", "element [0, "),
     ("giou_fast", TWO_DIVISIONS, "speed", "the bar is 155"),
-    ("giou_fast", {"1e-5": "0.0"}, "interpret", "on degenerate"),
     ("giou_total", {"+= jnp.sum": "= jnp.sum"}, "interpret", "on three"),
 )

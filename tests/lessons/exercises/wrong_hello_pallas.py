@@ -8,14 +8,10 @@ def uses_no_kernel(x, y, *, interpret):
 
 
 WRONG = (
-    ("axpy", {" + y_ref[...]": ""}, "interpret", "element ["),
     ("axpy", {f"o_ref[...] = {AXPY}": HALF}, "interpret", "is this element ever written"),
-    ("sum_and_difference", {"x - y": "x + y"}, "interpret", "element [1, "),
     ("sum_and_difference", {"d_ref[...] = ": ""}, "interpret", "is nan"),
     ("normalised", {"jnp.sqrt(jnp.sum(x * x, ": "(x.sum("}, "interpret", "on tile"),
-    ("normalised", {"axis=1, keepdims=True": ""}, "interpret", "element ["),
     ("multiply", {GRADIENTS: "(c, c)"}, "interpret", "gradient of x: element ["),
-    ("multiply", {GRADIENTS: "(c * xy[0], c * xy[1])"}, "interpret", "gradient of x: element ["),
     ("multiply", {"return product": "return call"}, "interpret", "Linearization failed"),
     ("multiply", uses_no_kernel, "compile", "no kernel"),
 )

@@ -33,11 +33,9 @@ FETCHED_AGAIN = {
 
 WRONG = (
     ("nki_matrix_stays", STREAMED, "simulate", "cycles, and may for"),
-    ("nki_matrix_stays", {"y[here, :])": "y[here, :]), accumulate=False"}, "interpret", "allowed"),
     ("nki_shared_bank", ALONE, "simulate", "16 products out of PSUM; 2 can"),
     ("nki_shared_bank", TOGETHER, "interpret", "allowed"),
     ("nki_psum", LIVE, "simulate", "which has 16 KiB"),
-    ("nki_psum", {"moving=b": "moving=b, accumulate=False"}, "interpret", "allowed"),
     ("nki_exp_sums", {REDUCED: BY_VECTOR}, "simulate", "the Vector engine has 1 instructions"),
     ("nki_fast_product", FETCHED_AGAIN, "speed", "the bar is 24.0"),
 )

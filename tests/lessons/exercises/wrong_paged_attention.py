@@ -8,8 +8,6 @@ WRONG = (
      "interpret", "is nan"),
     ("page_sum", {"jnp.where(token < left, page_ref[...], 0)": "page_ref[...] * (token < left)"},
      "interpret", "is nan"),
-    ("page_sum", {"(token < left, page_ref[...], 0)": "(left > 0, page_ref[...], 0)"},
-     "interpret", "on ragged"),
     ("page_race", {"arrived.at[j % 2]": "arrived.at[0]"}, "simulate", "race"),
     ("page_race", {f"        {LAST}": "", SUM: f"{LAST}; {SUM}"}, "interpret", "on ragged"),
     ("page_sum_fast", {"lax.fori_loop(0, owned, of_page, None)": "None"}, "interpret", "on ragged"),

@@ -11,10 +11,8 @@ GATED = lambda x, a, b, *, interpret: jax.nn.silu(jnp.dot(x, a)) * jnp.dot(x, b)
 WRONG = (
     ("backward", {"times(c, y.T), times(x.T, c)": BY_XLA}, "compile", "included: 1, wanted 3"),
     ("backward", {" if x_ref.dtype == jnp.float32 else {}": ""}, "compile", "Bad lhs type"),
-    ("backward", {"y.T": "y", "x.T": "x"}, "interpret", "gradient of x: element ["),
     ("backward", {"times(x.T, c)": "jnp.zeros_like(y)"}, "interpret",
         "gradient of y: every element is zero"),
     ("fast_gated", {"min(n, 256)": "min(n, 512)"}, "speed", "the bar is 44,000"),
-    ("fast_gated", {"jax.nn.silu": "jax.nn.sigmoid"}, "interpret", "element ["),
     ("fast_gated", GATED, "compile", "dot_general runs outside the kernel"),
 )  # fmt: skip

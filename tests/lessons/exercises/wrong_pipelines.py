@@ -6,6 +6,5 @@ WRONG = (
     ("from_hbm", {WAITS: "o_ref[...] = 2 * buffer_ref[...]; copy.wait()"}, "simulate", "race"),
     ("from_hbm", {"copy.start()\n    copy.wait()": ""}, "interpret", "is nan"),
     ("double_buffer", {"copy(0).start()": "", NEXT: "copy(i).start()"}, "compile", "1 copy is"),
-    ("double_buffer", {"i % 2": "0"}, "interpret", "on four"),
     ("emitted", {"min(rows, 256)": "8"}, "speed", "the bar is 61,500"),
 )  # fmt: skip

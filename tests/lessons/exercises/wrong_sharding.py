@@ -32,14 +32,14 @@ def over_all_chips():
 WRONG = (
     ("smooth_rows", {RECEIVED: ALL_ROWS}, "speed", "the bar is 2"),
     ("smooth_rows", {'part[-1:], "x", right': 'part[-1:], "x", left'}, "interpret", "element ["),
-    ("smooth_rows", {'"x", right': '"x", right[:-1]'}, "interpret", "Permutation"),
     ("sharded_gradient", {MINE: SUMMED}, "speed", "the bar is 1.75"),
-    ("sharded_gradient", {" / 2": ""}, "interpret", "element ["),
+    ("sharded_losses", {"jax.nn.logsumexp(logits, axis=1)": "jnp.log(jnp.exp(logits).sum(1))"},
+        "interpret", "subtract the largest"),
     ("sharded_losses", {EXCHANGE: EVERYBODY}, "speed", "the bar is 14"),
-    ("sharded_losses", {' - width * lax.axis_index("x")': ""}, "interpret", "element ["),
+    ("sharded_losses", {' - width * lax.axis_index("x")': ""}, "interpret", "Labels count"),
     ("layer_specs", gathers_hidden, "compile", "the exchanges are all-gather over 2 chips"),
     ("layer_specs", sums_twice, "compile", "wanted is one all-reduce"),
     ("layer_specs", over_all_chips, "compile", "half of the result"),
     ("layer_specs", whole_weights, "compile", "a chip holds"),
     ("layer_specs", lambda: P("x"), "interpret", "wanted: four of PartitionSpec"),
-)
+)  # fmt: skip

@@ -6,7 +6,6 @@ WRONG = (
     ("careful", {"pl.cdiv(m, 64)": "max(1, m // 64)"}, "interpret", "ragged"),
     ("careful", {EXACTLY: "None"}, "interpret", "float32\n  element [0, 0]"),
     ("race", {'"parallel"': '"arbitrary"'}, "interpret", "two cores give the right result too"),
-    ("race", {"= i\n": "= i + 1\n"}, "interpret", "element [0] is 1, the reference 0"),
     ("reveal", {"(5000,), (5000,)": "(4096,), (4096,)"}, "interpret", DIVIDED),
     ("reveal", {"(5000,), (5000,)": "(5000,), (1000,)"}, "interpret", "the repaired kernel fails"),
     ("reveal", {"(16, 4096), (4096, 128)": SHORT}, "interpret", "on narrow_accumulator"),

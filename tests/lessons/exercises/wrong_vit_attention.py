@@ -14,6 +14,5 @@ GRADIENTS = "dot(ds, k) / 8, dot(ds.T, q) / 8, dot(p.T, do)"
 WRONG = (
     ("vit_padded", {"jnp.where(real, qkv_ref[...], 0)": "qkv_ref[...]"}, "interpret", "is nan"),
     ("vit_fast", UPRIGHT, "speed", "the bar is 1,700"),
-    ("vit_fast", {"plain) / 8": "plain)"}, "interpret", "element ["),
     ("vit_backward", {GRADIENTS: "0 * q, 0 * k, dot(p.T, do)"}, "interpret", "on two"),
 )

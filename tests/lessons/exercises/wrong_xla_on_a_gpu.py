@@ -10,7 +10,6 @@ def indexed(x, labels):
 
 WRONG = (
     ("gpu_residual", {"x + -1.0 * (": "x - ("}, "speed", "3 steps on an H100; the bar is 2"),
-    ("gpu_residual", {" + b)": ")"}, "interpret", "allowed"),
     ("one_gpu_kernel", indexed, "compile", "2 steps on an H100, one kernel wanted"),
     ("one_gpu_kernel", {LOSSES: "-jnp.log((jnp.exp(x) * mine).sum(-1))"}, "interpret", "allowed"),
 )

@@ -47,6 +47,7 @@ class Run:
     Args:
         result: the array; what no core wrote is NaN, or all bits set.
         written: how often each element was written, up to 255.
+        writer: by which core last; 255 where none wrote it.
         traffic: of each core, by its number.
         findings: faults in the order in which they were met, the first of each kind by each
             core at each place of the code, and 64 at most; empty where checks were on,
@@ -56,6 +57,7 @@ class Run:
 
     result: np.ndarray = field(repr=False)
     written: np.ndarray = field(repr=False)
+    writer: np.ndarray = field(repr=False)
     traffic: tuple[Traffic, ...]
     findings: tuple[GpSimdFault, ...]
     printed: str
@@ -144,18 +146,19 @@ def _checked(
 
 
 def _read(folder: Path, program: Path, printed: str) -> Run:
-    result, written = np.empty(0), np.empty(0, np.uint8)
+    result, written, writer = np.empty(0), *np.empty((2, 0), np.uint8)
     traffic, findings = [], []
     for line in (folder / "report").read_text(errors="replace").splitlines():
         what, *words = line.split("\t")
         if what == "result":
             shape = [int(size) for size in words[1:]]
             result = np.fromfile(folder / "result", words[0]).reshape(shape)
-            written = np.fromfile(folder / "written", np.uint8).reshape(shape)
+            bytes_ = (np.fromfile(folder / n, np.uint8) for n in ("written", "writer"))
+            written, writer = (array.reshape(shape) for array in bytes_)
         elif what == "core":
             traffic.append(Traffic(*map(int, words)))
         else:
             kind, core, code, text = words
             source = compiler.line_of(program, int(code)) if int(code) else None
             findings.append(GpSimdFault(kind, int(core) if int(core) >= 0 else None, text, source))
-    return Run(result, written, tuple(traffic), tuple(findings), printed)
+    return Run(result, written, writer - np.uint8(1), tuple(traffic), tuple(findings), printed)

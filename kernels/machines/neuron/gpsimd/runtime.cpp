@@ -5,7 +5,7 @@
 // TCM is checked byte by byte. What the operator does with its stack or heap is not looked at.
 //
 // usage: PROGRAM KERNEL FOLDER TCM_BYTES STOP SECONDS CORE,CORE,... DTYPE:SIZE,SIZE,... ...
-// reads FOLDER/0, FOLDER/1, ...; writes FOLDER/result, FOLDER/written and FOLDER/report
+// reads FOLDER/0, FOLDER/1, ...; writes FOLDER/result, and FOLDER/written, writer and report
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -411,6 +411,7 @@ void report() {
     file << "\n";
     dump("result", result->data, n * width_of(result));
     dump("written", written, n);
+    dump("writer", writer, n);
   }
   for (int i = 0; i < cores; ++i) {
     const Traffic& t = shared->traffic[i];
