@@ -87,14 +87,6 @@ EXERCISES = (
         magnitude=lambda x: np.abs(x).sum(1),
     ),
     Exercise(
-        "gpu_row_sums",
-        lambda x: x.sum(1),
-        drawn("m n"),
-        cases("m n", ragged=(3, 1000), one=(1, 1), whole=(2, 1024)),
-        backend=PALLAS_GPU,
-        magnitude=lambda x: np.abs(x).sum(1),
-    ),
-    Exercise(
         "gpu_product",
         lambda x, y: x @ y,
         drawn("m k", "k n"),
