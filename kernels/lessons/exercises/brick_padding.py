@@ -24,7 +24,7 @@ def _tile(workload, rng):
 def _walls(sizes, **more):
     return cases(
         sizes,
-        chapter=(6, 10, 9, 14, 3),
+        chapter=(6, 10, 9, 14, 2),
         none=(5, 4, 0, 0, 2, "no border"),
         pixel=(1, 1, 3, 2, 0),
         **more,

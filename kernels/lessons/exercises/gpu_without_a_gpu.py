@@ -86,14 +86,6 @@ EXERCISES = (
         backend=PYTHON,
         magnitude=lambda x: np.abs(x).sum(1),
     ),
-    Exercise(
-        "gpu_row_sums",
-        lambda x: x.sum(1),
-        drawn("m n"),
-        cases("m n", ragged=(3, 1000), one=(1, 1), whole=(2, 1024)),
-        backend=PALLAS_GPU,
-        magnitude=lambda x: np.abs(x).sum(1),
-    ),
     product(
         "gpu_product",
         problems=cases("m k n", dtype="bfloat16", cube=(256, 256, 256), flat=(256, 512, 256)),

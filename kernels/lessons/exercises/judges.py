@@ -170,9 +170,12 @@ def for_hopper(program: Any) -> Any:
 
 
 @_asking
-def on_gpu(programs: list[Any], *, registers: int, blocks: int, uses: str) -> str:
+def on_gpu(programs: list[Any], *, uses: str, registers: int = 255, blocks: int = 1) -> str:
     """The only kernel, compiled for an H100: no spill, at most so many registers a thread, at least
-    so many blocks an SM, and the operation `uses` in its machine code."""
+    so many blocks an SM, `uses` in its code, and each block of a result by one program alone."""
+    for output in (o for call in calls_in(_trace(programs)) for o in call.outputs if o.blocked):
+        if len(set(map(tuple, output.starts.tolist()))) < len(output.starts):
+            raise Refused(f"several programs write one block of {output.name}, at once on a GPU")
     kernel = for_hopper(programs[0]).kernel()
     if kernel.spills:
         raise Refused(f"{kernel.spills} bytes spilled on an H100, none wanted")
@@ -181,8 +184,8 @@ def on_gpu(programs: list[Any], *, registers: int, blocks: int, uses: str) -> st
     held = kernel.occupancy
     if held.blocks < blocks:
         raise Refused(f"{held.blocks} block an SM because of {held.limiter}, {blocks} wanted")
-    if not kernel.counts[uses]:
-        raise Refused(f"no {uses} in its machine code")
+    if missing := [name for name in uses.split() if not kernel.counts[name]]:
+        raise Refused(f"no {missing[0]} in its machine code")
     many = f"{held.blocks} block{'s' * (held.blocks != 1)}"
     return f"{kernel.registers} registers, {many} an SM of an H100"
 

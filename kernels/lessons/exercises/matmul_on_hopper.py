@@ -30,7 +30,7 @@ def _wide(programs):
 
 def _overlapped(programs):
     """Products of the wide kind without spills, and at least two stages of tiles in flight."""
-    note = judges.on_gpu(registers=255, blocks=1, uses="HGMMA")(programs)
+    note = judges.on_gpu(uses="HGMMA")(programs)
     copies = judges.for_hopper(programs[0]).kernel().counts["UTMALDG"]
     if copies < COPIES:
         raise judges.Refused(f"{copies} copies by TMA in its code; two stages have {COPIES}")
@@ -51,7 +51,11 @@ _hopper, _product = (functools.partial(kind, **HOPPER) for kind in (Exercise, pr
 
 EXERCISES = (
     _hopper(
-        "hopper_turns", lambda x: 2 * x, drawn("m n"), cases("m n", one=(64, 64), several=(192, 64))
+        "hopper_turns",
+        lambda x: 2 * x,
+        drawn("m n"),
+        cases("m n", one=(64, 64), several=(192, 64)),
+        judge=judges.on_gpu(uses="UTMALDG FENCE DEPBAR"),
     ),
     _hopper(
         "hopper_handover",
@@ -59,6 +63,7 @@ EXERCISES = (
         drawn("m n"),
         cases("m n", tile=(64, 128), narrow=(64, 64)),
         magnitude=lambda x: np.abs(3 * x) + 1,
+        judge=judges.on_gpu(uses="SYNCS"),
     ),
     _product(
         "hopper_product",

@@ -1,7 +1,6 @@
 """The GPU as far as a laptop reaches it: lower, compile, read the machine code, estimate."""
 
 from kernels.machines.base import Seconds, SimulationError
-from kernels.machines.compat.xla_tables import products as product_table
 from kernels.machines.gpu.chips import CHIPS, GpuChip
 from kernels.machines.gpu.compiler import (
     Buffer,
@@ -57,7 +56,6 @@ __all__ = [
     "lower",
     "occupancy",
     "parts",
-    "product_table",
     "run_on_threads",
     "sass",
     "simulate",

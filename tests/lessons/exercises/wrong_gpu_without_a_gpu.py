@@ -11,7 +11,6 @@ WRONG = (
     ("bank_places", {"32 * row + (column ^ row)": "33 * row + column"}, "interpret",
         "993 of the 1,024 places are taken"),
     ("gpu_halves", {"    __syncthreads();\n": "\n"}, "interpret", "data race in line 5"),
-    ("gpu_row_sums", {", mask=inside, other=0": ""}, "interpret", "the numbers are not"),
-    ("gpu_product", {"num_warps=8": "num_warps=4"}, "compile",
-        "registers a thread, at most 128 wanted"),
+    ("gpu_product", {"n // 128)": "n // 128, 2)", " i, j: ": " i, j, s: "}, "compile", "at once"),
+    ("gpu_product", {"num_warps=8": "num_warps=4"}, "compile", "at most 128 wanted"),
 )  # fmt: skip
