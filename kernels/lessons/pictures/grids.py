@@ -324,10 +324,8 @@ def _array(
 
 def _stays(operand: Operand, step: int) -> bool:
     """Whether the block neither arrives before this program nor leaves after it."""
-    if operand.role == "input":
-        return not operand.moved[step]
-    last = step + 1 == len(operand.moved)
-    return not last and not operand.moved[step + 1]
+    now = step if operand.role == "input" else step + 1
+    return bool((~operand.moved[now : now + 1]).any())
 
 
 def _two(shape: Sequence[int]) -> tuple[int, int]:

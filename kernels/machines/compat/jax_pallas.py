@@ -2,8 +2,8 @@
 
 JAX promises nothing of these: the parameters of the pallas_call equation (`grid_mapping`, `jaxpr`,
 `compiler_params`, `input_output_aliases`, `interpret`, `out_avals`, `name`), the fields of
-GridMapping and BlockMapping, `AbstractRef.inner_aval` and `.memory_space`, `DebugInfo.arg_names`.
-All were seen in JAX 0.10.2 and 0.12.0.1.
+GridMapping and BlockMapping, `AbstractRef.inner_aval` and `.memory_space`, `DebugInfo.arg_names`,
+`jax._src.state.discharge.discharge_state`. All were seen in JAX 0.10.2 and 0.12.0.1.
 """
 
 import contextlib
@@ -55,7 +55,9 @@ class Block:
                     jnp.zeros(shape, jnp.int32) if value is None else jnp.asarray(value)
                     for value, shape in zip(scalars, shapes, strict=True)
                 ]
-                closed = _without_refs(closed)
+                from jax._src.state import discharge
+
+                closed = discharge.discharge_state(closed)  # scalars as arrays, given back last
             else:
                 inner = inner.replace(invars=inner.invars[: len(grid)])
                 bare = closed is jaxprs.opened(closed)
@@ -467,16 +469,6 @@ def longest_loop(equation: Any) -> int:
 def reads_only_ids(block: Block, rank: int) -> bool:
     """Whether a block's index map takes the program ids of a grid of `rank`, and no scalars."""
     return len(block.mapping.index_map_jaxpr.in_avals) == rank
-
-
-def _without_refs(closed: Any) -> Any:
-    """An index map that takes the prefetched scalars as arrays, and gives them back last.
-
-    Private: `jax._src.state.discharge.discharge_state`.
-    """
-    from jax._src.state import discharge
-
-    return discharge.discharge_state(closed)
 
 
 def word(value: Any) -> str:

@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -55,16 +55,6 @@ class Tile:
     stages: int = 4
     warps: int = 8
     split_k: int = 1
-
-    def _as_xla_has_it(self) -> dict[str, int]:
-        return {
-            "block_m": self.m,
-            "block_n": self.n,
-            "block_k": self.k,
-            "split_k": self.split_k,
-            "num_stages": self.stages,
-            "num_warps": self.warps,
-        }
 
 
 @dataclass(frozen=True)
@@ -292,7 +282,8 @@ def compile(  # its public name; the builtin is not used in this module
     wanted = tile if isinstance(tile, Tile) or tile is None else Tile(*tile)
     _check_tools()
     program = export(function, *args, chip=chip, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
-    chosen = xla_gpu.gemm(gemm, wanted._as_xla_has_it() if wanted else {})
+    names = ("block_m", "block_n", "block_k", "num_stages", "num_warps", "split_k")
+    chosen = xla_gpu.gemm(gemm, dict(zip(names, astuple(wanted))) if wanted else {})
     compiled = compile_program(
         program, options=chosen | dict(options or {}), passes=passes, timeout=timeout
     )
