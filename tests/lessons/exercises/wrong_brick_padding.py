@@ -19,7 +19,7 @@ WRONG = (
     ("brick_fast", {OVER: f"ti.loop_config(serialize=True)\n    {OVER}"}, "speed", "one thread"),
     ("brick_unit", {" // np.gcd(tile.shape[1], step)": ""}, "interpret", "shape is (24, 8)"),
     ("brick_unit", {"-step * i": "step * i"}, "interpret", "element ["),
-    ("brick_columns", {"u * climb - rows": "0 - u * climb - rows"}, "interpret", "on down"),
+    ("brick_columns", {"u * climb - rows": "0 - u * climb - rows"}, "interpret", "on chapter"),
     ("brick_columns", READS_BEYOND, "simulate", "Out of bound access to ndarray"),
     ("brick_fast", {"tile[i, j]": "tile[i, j % w]"}, "speed", "1 divisions a pixel; the bar is"),
     ("brick_fast", {"j = begin": f"j = {COURSE}"}, "speed", "divisions a pixel; the bar is 0.005"),
