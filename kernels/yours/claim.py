@@ -441,9 +441,8 @@ def _same(one: Any, other: Any) -> bool:
 def _tells(result: Any) -> bool:
     """Whether a result has a number that another could differ from."""
     values = np.asarray(result)
-    if values.dtype.kind in "OSU":
-        return False
-    return bool(values.size if values.dtype.kind in "iub" else np.isfinite(values).any())
+    kind = values.dtype.kind
+    return kind not in "OSU" and bool(values.size if kind in "iub" else np.isfinite(values).any())
 
 
 def is_float(value: Any) -> bool:

@@ -346,8 +346,7 @@ class _Pool:
 
     def _key(self, program: ExportedProgram) -> str:
         """Of the compiler's answer: what it is asked, what it reads beside that, what reads it."""
-        # Whichever line of code asks for it: no more than the metadata of its HLO tells of that.
-        # What it is given when it runs the compiler does not see.
+        # Whichever line asks for it, which only its HLO's metadata tells, and with whatever values.
         question = self._question(program)
         question["program"] = program.fingerprint.partition(" ")[0] or program.data
         return cache.digest(
