@@ -1,5 +1,6 @@
 """Operators over several chips: each device calls them with its part, inside jax.shard_map."""
 
+import functools
 from typing import Any
 
 from kernels.collectives.sequence import DTYPES, devices_along
@@ -176,9 +177,8 @@ def _factors(x: Any, w: Any) -> None:
 def _shares(x: Any, axis_name: Any) -> None:
     """ValueError for rows that the devices do not divide."""
     if x.shape[0] % (devices := devices_along(axis_name)):
-        checks.fail(
-            "x.shape[0]", x.shape[0], f"a multiple of {devices}, the devices along the axis"
-        )
+        accepted = f"a multiple of {devices}, the devices along the axis"
+        checks.fail("x.shape[0]", x.shape[0], accepted)
 
 
 def _implementations(name: str, one_way: bool = False) -> tuple[Implementation, ...]:
@@ -190,46 +190,36 @@ def _implementations(name: str, one_way: bool = False) -> tuple[Implementation, 
     )
 
 
-ALL_GATHER = Operator(
+_moved = functools.partial(Operator, chapter="rings", differentiable=("x",), linear=True)
+_multiplied = functools.partial(
+    Operator, chapter="collective_matmul", differentiable=("x", "w"), linear=True
+)
+ALL_GATHER = _moved(
     all_gather,
     summary="the parts of all devices, on each of them",
-    chapter="rings",
-    differentiable=("x",),
-    linear=True,
     implementations=_implementations("all_gather", one_way=True),
 )
-REDUCE_SCATTER = Operator(
+REDUCE_SCATTER = _moved(
     reduce_scatter,
     summary="the sum over all devices, a part of it on each",
-    chapter="rings",
-    differentiable=("x",),
-    linear=True,
     implementations=_implementations("reduce_scatter", one_way=True),
 )
-ALL_TO_ALL = Operator(
+ALL_TO_ALL = _moved(
     all_to_all,
     summary="rows from each device to each other one, as many as there are",
     chapter="sharding",
-    differentiable=("x",),
-    linear=True,
     implementations=(
         Implementation("xla", XLA_MESH, "xla:all_to_all"),
         Implementation("pallas", PALLAS_TPU_MESH, "exchange:all_to_all"),
     ),
 )
-ALL_GATHER_MATMUL = Operator(
+ALL_GATHER_MATMUL = _multiplied(
     all_gather_matmul,
     summary="the parts of all devices, times a matrix on each",
-    chapter="collective_matmul",
-    differentiable=("x", "w"),
-    linear=True,
     implementations=_implementations("all_gather_matmul"),
 )
-MATMUL_REDUCE_SCATTER = Operator(
+MATMUL_REDUCE_SCATTER = _multiplied(
     matmul_reduce_scatter,
     summary="the sum over all devices of their products, a part of it on each",
-    chapter="collective_matmul",
-    differentiable=("x", "w"),
-    linear=True,
     implementations=_implementations("matmul_reduce_scatter"),
 )

@@ -99,16 +99,20 @@ def _check(x: Any, vectors: dict[str, Any], eps: float, block: Any) -> None:
 _OWN = {"block": "chooses its own"}
 
 
-def _mosaic_gpu(name: str) -> Implementation:
-    return Implementation(
-        "mosaic_gpu",
-        MOSAIC_GPU,
-        f"mosaic_gpu:{name}",
-        # The simulation adds a row up one by one, which float32's budget does not forgive.
-        accepts=lambda w: w.dtype == "bfloat16" and w.sizes["n"] * w.itemsize <= LONGEST_ROW,
-        lacks=_OWN,
-        tunable=False,
-        chapter="matmul_on_hopper",
+def _implementations(name: str) -> tuple[Implementation, ...]:
+    return (
+        Implementation("xla", XLA, f"xla:{name}", lacks=_OWN),
+        Implementation("pallas", PALLAS_TPU, f"pallas:{name}"),
+        Implementation(
+            "mosaic_gpu",
+            MOSAIC_GPU,
+            f"mosaic_gpu:{name}",
+            # The simulation adds a row up one by one, which float32's budget does not forgive.
+            accepts=lambda w: w.dtype == "bfloat16" and w.sizes["n"] * w.itemsize <= LONGEST_ROW,
+            lacks=_OWN,
+            tunable=False,
+            chapter="matmul_on_hopper",
+        ),
     )
 
 
@@ -117,11 +121,7 @@ RMS_NORM = Operator(
     summary="rows over the root of the mean of their squares, weighted",
     chapter="softmax_norms",
     differentiable=("x", "weight"),
-    implementations=(
-        Implementation("xla", XLA, "xla:rms_norm", lacks=_OWN),
-        Implementation("pallas", PALLAS_TPU, "pallas:rms_norm"),
-        _mosaic_gpu("rms_norm"),
-    ),
+    implementations=_implementations("rms_norm"),
 )
 
 LAYER_NORM = Operator(
@@ -129,9 +129,5 @@ LAYER_NORM = Operator(
     summary="rows less their mean over their standard deviation, weighted and shifted",
     chapter="softmax_norms",
     differentiable=("x", "weight", "bias"),
-    implementations=(
-        Implementation("xla", XLA, "xla:layer_norm", lacks=_OWN),
-        Implementation("pallas", PALLAS_TPU, "pallas:layer_norm"),
-        _mosaic_gpu("layer_norm"),
-    ),
+    implementations=_implementations("layer_norm"),
 )

@@ -101,7 +101,12 @@ class Explanation(Page):
     def compared(self, second: Explanation) -> Table:
         """This and another program, a row for each figure: its name, both, and the change."""
         sides = (self, second)
-        figures = [_figures(side.facts) for side in sides]
+        figures = [
+            tpu_words.kernel_figures(s.facts.kernels)
+            if isinstance(s.facts, Refusal)
+            else _words(s.facts).figures(s.facts)
+            for s in sides
+        ]
         rows = []
         if self.refused or second.refused:
             errors = [getattr(side.facts, "error", {"message": "compiles"}) for side in sides]
@@ -140,9 +145,3 @@ def refused(
 
 def _words(facts: TpuFacts | GpuFacts) -> Any:
     return gpu_words if isinstance(facts, GpuFacts) else tpu_words
-
-
-def _figures(facts: Facts) -> dict[str, tuple[float | None, str]]:
-    if isinstance(facts, Refusal):
-        return tpu_words.kernel_figures(facts.kernels)
-    return _words(facts).figures(facts)

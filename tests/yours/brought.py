@@ -103,7 +103,7 @@ def unwritten(x):
 
 
 @kernels.proves(lambda x: x.reshape(8, 8, 256).sum(0), arguments=rows)
-def racing(x):
+def racing(x, **more):
     """Programs that may run side by side add to one block."""
 
     def body(x_ref, o_ref):
@@ -113,7 +113,7 @@ def racing(x):
 
         o_ref[...] += x_ref[...]
 
-    return by_rows(body, x, out=lambda i: (0, 0), shape=(8, 256))
+    return by_rows(body, x, out=lambda i: (0, 0), shape=(8, 256), **more)
 
 
 @kernels.proves(softmax_reference, arguments=rows)
@@ -131,6 +131,11 @@ def on_a_gpu(x, rows=16):
 def over_the_end(x):
     """A block of twice the array's rows, which nothing cuts on a GPU."""
     return on_a_gpu(x, 128)
+
+
+@kernels.proves(lambda x: x.reshape(8, 8, 256).sum(0), arguments=rows, chips=("h100",))
+def racing_on_a_gpu(x):
+    return racing(x, compiler_params=pltriton.CompilerParams())
 
 
 @kernels.proves(softmax_reference, arguments=rows)

@@ -169,12 +169,16 @@ def test_the_compiler_refuses_what_interpreters_take(found):
 
 @pytest.mark.slow
 def test_on_a_gpu_nothing_cuts_a_block_and_nothing_is_simulated(found):
-    for kernel, compiled in (("on_a_gpu", "passed"), ("over_the_end", "failed")):
+    for kernel, compiled, words in (
+        ("on_a_gpu", "passed", ""),
+        ("over_the_end", "failed", "block of x in normalise ends beyond the array, and Triton"),
+        ("racing_on_a_gpu", "failed", "several programs add to one block of o"),
+    ):
         [at_last] = prove_file(FILE, kernel, rungs=("compile",)).findings
         assert at_last.status in (compiled, "partial"), at_last  # in part without the extra gpu
+        assert words in at_last.message
         assert {e.status for e in found.of(kernel, "interpret")} == {"passed"}
         assert found.of(kernel, "simulate")[0].status == "skipped"
-    assert "block of x in normalise ends beyond the array, and Triton" in at_last.message
 
 
 def whole(body, *arrays, **options):

@@ -78,10 +78,9 @@ def _put_right() -> Iterator[None]:
         starts = [b if isinstance(b, int) else b.start for b in bounds]
         return min(starts, default=0) < 0 or beyond(bounds, shape)
 
-    memory = shared_memory.SharedMemory
     with (
         mock.patch.object(callbacks, "io_callback_impl", called),
-        mock.patch.object(memory, "get_random_virtual_device_id", clock),
+        mock.patch.object(shared_memory.SharedMemory, "get_random_virtual_device_id", clock),
         mock.patch.object(utils, beyond.__name__, out_of_bounds),
     ):
         yield

@@ -43,11 +43,9 @@ def unlocated(body: Any) -> str:
 
 
 def _mosaic(attributes: Any) -> str:
-    config = json.loads(_text(attributes["backend_config"]))
+    body = json.loads(_text(attributes["backend_config"]))["custom_call_config"]["body"]
     # Kernels travel in a form that outlives versions; this pass turns it back.
-    return _print(
-        _mosaic_module(config["custom_call_config"]["body"]), "mosaic-serde{serialize=false},"
-    )
+    return _print(_mosaic_module(body), "mosaic-serde{serialize=false},")
 
 
 def _mosaic_module(body: str) -> Any:

@@ -226,6 +226,14 @@ def num_inputs(equation: Any) -> int:
     return equation.params["grid_mapping"].num_inputs
 
 
+def outputs_read(equation: Any) -> set[int]:
+    """The outputs whose whole block every program reads, outside of its conditions and loops."""
+    body, first = kernel(equation), num_scalars(equation) + num_inputs(equation)
+    reads = [e for e in body.eqns if jaxprs.operation(e) in ("get", "addupdate")]
+    whole = [jaxprs.inputs(e)[0] for e in reads if (p := jax_refs.access(e)[0]).sizes == p.shape]
+    return {number for number, ref in enumerate(body.invars[first:]) if ref in whole}
+
+
 def aliased_outputs(equation: Any) -> set[int]:
     """The outputs that share their memory with an input."""
     return {output for _, output in equation.params.get("input_output_aliases") or ()}

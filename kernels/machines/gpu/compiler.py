@@ -443,17 +443,12 @@ def _read(program: ExportedProgram, answer: dict) -> GpuProgram:
         graphs=tuple(xla_gpu.graphs(answer["graphs"])),
         order=tuple(order),
         lives=tuple(
-            Life(name.removesuffix("{}"), _bytes_of(name, sizes), first, last)
-            for name, first, last in lives
+            # The list of a tuple's parts has memory too, of a few bytes: it is none of the values.
+            Life(name, 0 if f"{name}{{0}}" in sizes else sizes.get(name, sizes.get(raw, 0)), *when)
+            for raw, *when in lives
+            for name in [raw.removesuffix("{}")]
         ),
     )
-
-
-def _bytes_of(name: str, sizes: Mapping[str, int]) -> int:
-    """The list of a tuple's parts has memory too, of a few bytes: it is none of the values."""
-    if f"{name.removesuffix('{}')}{{0}}" in sizes:
-        return 0
-    return sizes.get(name.removesuffix("{}"), sizes.get(name, 0))
 
 
 def _kernels(chip: str, steps: tuple[Thunk, ...], answer: dict) -> list[GpuKernel]:

@@ -9,13 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kernels.machines.compat import jaxprs
+import numpy as np
+
+from kernels.machines.compat import jax_pallas, jaxprs
 from kernels.proof.backends import jax_arrays
 from kernels.proof.backends.base import Backend, Job, Refused
 from kernels.proof.backends.pallas_tpu import Brought, check_index_maps
 from kernels.proof.backends.processor import card
 
 COMPILE_SECONDS = 120.0  # that a compilation may take
+
+
+def check_sums(program: Any) -> None:
+    """Refuse sums over programs in a block of the result: in an interpreter they take turns."""
+    for call in () if program.mosaic else program.calls:
+        read = jax_pallas.outputs_read(call.equation)
+        for output in (output for n, output in enumerate(call.outputs) if n in read):
+            if len(np.unique(output.starts, axis=0)) < len(output.starts):
+                why = f"several programs add to one block of {output.name} at once on a GPU"
+                raise Refused(f"{why}: loop within one program, or use pltriton.atomic_add")
 
 
 class PallasGpu(Backend):
@@ -53,6 +65,7 @@ class PallasGpu(Backend):
     def _look_at(self, program: Any) -> None:
         """Refuse what the compiler would take, and what is wrong."""
         check_index_maps(program.calls)
+        check_sums(program)
 
     def estimate(
         self, jobs: Sequence[tuple[Job, str]], *, timeout: float, budget: float
@@ -95,6 +108,7 @@ class BroughtToGpu(Brought):
     def _look_at(self, program: Any) -> None:
         """Refuse also what ends beyond its array: only interpreters fill a block up, and cut it."""
         super()._look_at(program)
+        check_sums(program)
         masked = any("masked" in jaxprs.operation(e) for e in jaxprs.equations(program.jaxpr))
         for call in () if program.mosaic or masked else program.calls:
             for operand in call.operands:
