@@ -21,7 +21,7 @@ ROWS = np.zeros((8, 128), np.float32)
         (lambda: tpu.compile(lambda x: x, "abc"), "args is 'abc'; accepted: arrays"),
         (lambda: gpu.estimate(lambda x: x, ROWS, timeout=-1), "timeout is -1; accepted: a number"),
         (lambda: tpu.estimate(lambda x: x, ROWS, timeout=-1), "timeout is -1; accepted: a number"),
-        (lambda: explain(lambda x: x, ROWS, x=ROWS), "args is 1 positional, x .*; accepted: "),
+        (lambda: explain(lambda x: x, ROWS, x=ROWS), "args is 'x'; accepted: no name, by "),
         (lambda: explain(np.dot, ROWS, ROWS.T, chip="v9"), "chip is 'v9'; accepted: v5e"),
         (lambda: matmul(ROWS, ROWS.T, transpose_rhs="yes"), "transpose_rhs is 'yes'; accepted"),
         (lambda: checks.fail("bm", 7, "a multiple of 8"), "^bm is 7; accepted: a multiple of 8$"),

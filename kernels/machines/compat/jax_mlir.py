@@ -38,7 +38,7 @@ def _operations(operation: Any) -> Iterator[Any]:
 
 
 def unlocated(body: Any) -> str:
-    """The text of a Mosaic kernel without source locations; body: what matched its base64."""
+    """The text of the Mosaic kernel in a match of its base64, without source locations."""
     return _mosaic_module(body[0]).operation.get_asm(enable_debug_info=False)
 
 
