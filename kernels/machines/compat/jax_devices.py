@@ -34,7 +34,7 @@ class _Turns:
 
     memory: Any
     seed: int | None
-    failed: list[Any]  # the first failure in words
+    failed: list[Any]  # the first failure in words, and what was raised
     turn: int | None = None
     ended: set[int] = field(default_factory=set)
     # A device between two of its steps → whether it may go on, and what it waits for.

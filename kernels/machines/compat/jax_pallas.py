@@ -226,12 +226,14 @@ def num_inputs(equation: Any) -> int:
     return equation.params["grid_mapping"].num_inputs
 
 
-def outputs_read(equation: Any) -> set[int]:
-    """The outputs whose whole block every program reads, outside of its conditions and loops."""
+def outputs_summed(equation: Any) -> set[int]:
+    """The outputs whose whole block every program reads and writes, outside of conditions."""
     body, first = kernel(equation), num_scalars(equation) + num_inputs(equation)
-    reads = [e for e in body.eqns if jaxprs.operation(e) in ("get", "addupdate")]
-    whole = [jaxprs.inputs(e)[0] for e in reads if (p := jax_refs.access(e)[0]).sizes == p.shape]
-    return {number for number, ref in enumerate(body.invars[first:]) if ref in whole}
+    touched = [e for e in body.eqns if jaxprs.operation(e) in jax_refs.ACCESSES]
+    whole = [e for e in touched if (part := jax_refs.access(e)[0]).sizes == part.shape]
+    kinds = {(jaxprs.inputs(e)[0], jaxprs.operation(e)) for e in whole}
+    sums = lambda ref: (ref, "addupdate") in kinds or {(ref, "get"), (ref, "swap")} <= kinds
+    return {number for number, ref in enumerate(body.invars[first:]) if sums(ref)}
 
 
 def aliased_outputs(equation: Any) -> set[int]:

@@ -23,8 +23,7 @@ COMPILE_SECONDS = 120.0  # that a compilation may take
 def check_sums(program: Any) -> None:
     """Refuse sums over programs in a block of the result: in an interpreter they take turns."""
     for call in () if program.mosaic else program.calls:
-        read = jax_pallas.outputs_read(call.equation)
-        for output in (output for n, output in enumerate(call.outputs) if n in read):
+        for output in (call.outputs[n] for n in jax_pallas.outputs_summed(call.equation)):
             if len(np.unique(output.starts, axis=0)) < len(output.starts):
                 why = f"several programs add to one block of {output.name} at once on a GPU"
                 raise Refused(f"{why}: loop within one program, or use pltriton.atomic_add")
