@@ -53,7 +53,7 @@ def workloads(tier, operator, implementation, rung):
         return offered(operator, implementation)
     if tier == "quick":
         return _few(operator, implementation)[:1]
-    if is_form(implementation) or (on_mesh(implementation) and rung != "simulate"):
+    if is_form(implementation):
         return _few(operator, implementation)
     return _chosen(operator.name)[rung, implementation.name]
 
@@ -61,11 +61,10 @@ def workloads(tier, operator, implementation, rung):
 def kinds(operator, implementation, workload, rung):
     """What a workload stands for at a rung: its dtype, values and options, and, where it has them,
     each of these with gradients, with a size that no tile divides, and with both."""
-    of_options = {
-        (name, value if isinstance(value, (bool, str)) else getattr(value, "__name__", ""))
-        for name, value in workload.options.items()
-    }
-    named = {workload.dtype, workload.values, *workload.sizes, *workload.tuning, *of_options}
+    named = {workload.dtype, workload.values, *workload.sizes, *workload.tuning}
+    for name, value in workload.options.items():
+        said = isinstance(value, (bool, str))
+        named.add((name, value if said else getattr(value, "__name__", "")))
     uneven = any(size % 8 and size > 1 for size in workload.sizes.values())
     smooth = rung != "simulate" and has_gradient(operator, implementation, workload)
     marks = {"", "uneven" * uneven, "smooth" * smooth, "both" * (uneven and smooth)}
@@ -80,9 +79,12 @@ def _chosen(name):
         kernels = [i for i in operator.implementations if rung in i.rungs and not is_form(i)]
         for kernel in kernels:
             share = _cover(operator, kernels, rung)[kernel.name]
+            if on_mesh(kernel) and rung != "simulate":
+                share = _few(operator, kernel)
             stands_for = {w: kinds(operator, kernel, w, rung) for w in share}
             left, needed = set().union(*stands_for.values()), []
-            while left or len(needed) < min(len(share), 1 if rung == "interpret" else FEW):
+            few = len(kernel.backend.compiled_for) if rung == "compile" else 1
+            while left or len(needed) < min(len(share), few):
                 rest = [w for w in share if w not in needed]
                 needed.append(max(rest, key=lambda w: len(stands_for[w] & left)))
                 left -= stands_for[needed[-1]]
@@ -113,35 +115,26 @@ def _cover(operator, kernels, rung):
     kernels = [*kernels[turn % len(kernels) :], *kernels[: turn % len(kernels)]]
     takes = {each.name: offered(operator, each) for each in kernels}
     share = {name: [] for name in takes}
-    every = []
-    for workload in itertools.chain(*takes.values()):
-        if workload not in every:
-            every.append(workload)
-    for workload in every:
-        able = [each for each in kernels if workload in takes[each.name]]
-        proves = [each for each in able if has_gradient(operator, each, workload)]
-        if rung == "simulate":  # of the call alone
-            proves = []
+    for workload in dict.fromkeys(itertools.chain(*takes.values())):
+        able = [i for i in kernels if workload in takes[i.name]]
+        # A simulation is of the call alone.
+        proves = [i for i in able if rung != "simulate" and has_gradient(operator, i, workload)]
         if rung == "interpret" and not proves and any("simulate" in each.rungs for each in able):
             continue
         least = min(proves or able, key=lambda i: (len(share[i.name]) + 1) * COST.get(i.backend, 1))
         share[least.name].append(workload)
     for each in kernels:
         dealt, spread = share[each.name], takes[each.name][:: max(1, len(takes[each.name]) // FEW)]
-        smooth = any(has_gradient(operator, each, workload) for workload in spread)
+        few, smooth = FEW, any(has_gradient(operator, each, workload) for workload in spread)
         if rung == "interpret" and "simulate" in each.rungs and not smooth:
-            dealt += spread[-1:] if not dealt else []
-            continue
-        dealt += [w for w in spread if w not in dealt][: max(0, FEW - len(dealt))]
+            few, spread = 1, spread[-1:]
+        dealt += [w for w in spread if w not in dealt][: max(0, few - len(dealt))]
     return share
 
 
 def chips(tier, operator, implementation, problems):
-    """[(chips, workloads)]: what of `problems` is compiled for which of the backend's chips.
-
-    In the tier test each workload goes to one chip, and each chip gets those with gradients and
-    those without in turn.
-    """
+    """[(chips, workloads)]: what of `problems` is compiled for which of the backend's chips: in the
+    tier test each for one, and each chip gets those with gradients and those without in turn."""
     known = implementation.backend.compiled_for
     if tier == "full" or len(known) < 2:
         return [(known, problems)]

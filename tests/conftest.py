@@ -64,13 +64,20 @@ def pytest_configure(config):
 LEFT_OUT = {"quick": ("slow", "full", "libtpu", "cuda"), "test": ("full",), "full": ()}
 
 
+def pytest_ignore_collect(collection_path, config):
+    """What make quick leaves out whole is not imported either: PyTorch alone takes seconds."""
+    if config.getoption("tier") == "quick" and collection_path.suffix == ".py":
+        text = collection_path.read_text(encoding="utf-8")
+        return "\npytestmark = pytest.mark.slow\n" in text or None
+
+
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups
 def pytest_collection_modifyitems(config, items):
     """Leave out what the tier leaves out, and keep together what one worker does best alone."""
     tier = config.getoption("tier")
-    left_out = [item for item in items if not _belongs(item, tier)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if _belongs(item, tier)]
+    belonging = {_case(item, tier): item for item in reversed(items) if _belongs(item, tier)}
+    config.hook.pytest_deselected(items=list({*items} - {*belonging.values()}))
+    items[:] = reversed(belonging.values())
     for item in items:
         if name := _piece(item):
             item.add_marker(pytest.mark.xdist_group(name))
@@ -104,6 +111,13 @@ def _belongs(item, tier):
     if tier == "quick" and (_is_notebook(item) or _needs(item, "html", "not_run", "browser")):
         return False
     return not any(item.get_closest_marker(name) for name in LEFT_OUT[tier])
+
+
+def _case(item, tier):
+    """What one item is enough of. Of a test with parameters make quick runs the first case; of a
+    claim, of a notebook and of the house's own rules, which take no time, every one."""
+    whole = tier != "quick" or _operator(item) or item.path.parent == ROOT / "tests"
+    return item.nodeid if whole else item.nodeid.partition("[")[0]
 
 
 def _piece(item):
