@@ -1,11 +1,11 @@
 """Which workloads and chips the tests of the rungs take, by tier.
 
 full is everything. test covers: over all kernels of an operator every kind of workload stands at
-every rung, and the numbers of every workload are judged at one; every kernel is compiled for every
-chip. A workload without gradients that is simulated is not interpreted too, but for one of each
-kernel: the same numbers are judged alike. Few stand at the one rung of a library's form, and, over
-several chips, at the rungs beside the simulation: the program of each device takes seconds to
-trace. quick takes one workload of each, the same for all, and compiles it for one chip.
+every rung, and every workload that says why it is there is judged at one; every kernel is compiled
+for every chip. Without gradients, a workload that is simulated is not interpreted too, but for one
+of each kernel: the same numbers are judged alike. Few stand at the one rung of a library's form,
+and, over several chips, beside the simulation: the program of each device takes seconds to trace.
+quick takes one workload of each, the same for all, and compiles it for one chip.
 """
 
 import functools
@@ -62,9 +62,10 @@ def kinds(operator, implementation, workload, rung):
     """What a workload stands for at a rung: its dtype, values and options, and, where it has them,
     each of these with gradients, with a size that no tile divides, and with both."""
     named = {workload.dtype, workload.values, *workload.sizes, *workload.tuning}
-    for name, value in workload.options.items():
-        said = isinstance(value, (bool, str))
-        named.add((name, value if said else getattr(value, "__name__", "")))
+    if not any(workload.options.values()):  # or else a mask may hide what another one lets through
+        named.add(("plain", *workload.tuning))
+    for name, v in workload.options.items():
+        named.add((name, v if isinstance(v, (bool, str)) else getattr(v, "__name__", "")))
     uneven = any(size % 8 and size > 1 for size in workload.sizes.values())
     smooth = rung != "simulate" and has_gradient(operator, implementation, workload)
     marks = {"", "uneven" * uneven, "smooth" * smooth, "both" * (uneven and smooth)}
@@ -92,7 +93,7 @@ def _chosen(name):
     judged = {w for (rung, _), share in chosen.items() if rung != "compile" for w in share}
     for place, share in dealt.items():
         if place[0] != "compile":
-            chosen[place] += [w for w in share if w not in judged]
+            chosen[place] += [w for w in share if w.why and w not in judged]
             judged.update(share)
     return chosen
 

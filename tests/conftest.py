@@ -22,7 +22,7 @@ def pytest_addoption(parser):
         "--tier",
         choices=TIERS,
         default="test",
-        help="quick: no book, no browser, few workloads; test: all that must hold; full: all "
+        help="quick: no book, no browser, one case of each; test: all that must hold; full: all "
         "workloads on all chips",
     )
     group.addoption(

@@ -61,9 +61,8 @@ def faults():
 def open_page(browser, faults):
     """open_page(url, scheme="light", width=1400, **options): a page, opened and watched.
 
-    scheme: light or dark, as the reader's system is; width: of the window, in pixels; context:
-    one that is there, with its scheme and width; the options are those of a new one.
-    """
+    Light or dark, as the reader's system is, and so many pixels wide; in a context that is there,
+    or in a new one with these options."""
     opened = []  # pages and contexts
 
     def log(said):
