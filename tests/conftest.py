@@ -11,7 +11,7 @@ from choice import TIERS
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=15)
-hypothesis.settings.register_profile("few", hypothesis.settings.get_profile("same"), max_examples=4)
+hypothesis.settings.register_profile("few", hypothesis.settings.get_profile("same"), max_examples=2)
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "book" / "_ext")]
 
@@ -60,6 +60,7 @@ def pytest_configure(config):
         os.environ["XLA_FLAGS"] = before
 
 
+HOUSE = ("test_architecture", "test_chapters", "test_docstrings", "test_habits", "test_order")
 # tier → markers. Of the TPU compiler, make quick asks only what the rungs do.
 LEFT_OUT = {"quick": ("slow", "full", "libtpu", "cuda"), "test": ("full",), "full": ()}
 
@@ -67,8 +68,7 @@ LEFT_OUT = {"quick": ("slow", "full", "libtpu", "cuda"), "test": ("full",), "ful
 def pytest_ignore_collect(collection_path, config):
     """What make quick leaves out whole is not imported either: PyTorch alone takes seconds."""
     if config.getoption("tier") == "quick" and collection_path.suffix == ".py":
-        text = collection_path.read_text(encoding="utf-8")
-        return "\npytestmark = pytest.mark.slow\n" in text or None
+        return "\npytestmark = pytest.mark.slow\n" in collection_path.read_text("utf-8") or None
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups
@@ -115,8 +115,8 @@ def _belongs(item, tier):
 
 def _case(item, tier):
     """What one item is enough of. Of a test with parameters make quick runs the first case; of a
-    claim, of a notebook and of the house's own rules, which take no time, every one."""
-    whole = tier != "quick" or _operator(item) or item.path.parent == ROOT / "tests"
+    claim and of the house's rules, which take no time, every one."""
+    whole = tier != "quick" or _operator(item) or item.path.stem in HOUSE
     return item.nodeid if whole else item.nodeid.partition("[")[0]
 
 
