@@ -47,7 +47,7 @@ serve: ## show the built book at http://127.0.0.1:8000/ (PORT=8001 for another)
 	@"$(py)" -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html >/dev/null 2>&1 || \
 	  { echo "Port $(PORT) is taken. Another one: make serve PORT=8001" >&2; exit 1; }
 
-quick: venv ## a first look in minutes: no notebook, no browser, one or two workloads each
+quick: venv ## a first look in minutes: no notebook, no browser, one workload and one case each
 	@"$(py)" -m pytest tests --tier quick $(ARGS)
 
 test: venv ## run the tests, the notebooks and the checks of the book (ARGS="-k name")

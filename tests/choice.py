@@ -1,13 +1,14 @@
 """Which workloads and chips the tests of the rungs take, by tier.
 
-full is everything. test covers: over all kernels of an operator every workload stands at every
-rung, with its gradients where it has some; every kernel is compiled for every chip. A workload
-without gradients that is simulated is not interpreted too, but for one of each kernel: the same
-numbers are judged alike. Few stand at the one rung of a library's form, and, over several chips,
-at the rungs beside the simulation: the program of each device takes seconds to trace. quick takes
-two workloads of each, the same for all; it simulates one, and compiles one for one chip.
+full is everything. test covers: over all kernels of an operator every kind of workload stands at
+every rung, and every workload that says why it is there is judged at one; every kernel is compiled
+for every chip. Without gradients, a workload that is simulated is not interpreted too, but for one
+of each kernel: the same numbers are judged alike. Few stand at the one rung of a library's form,
+and, over several chips, beside the simulation: the program of each device takes seconds to trace.
+quick takes one workload of each, the same for all, and compiles it for one chip.
 """
 
+import functools
 import itertools
 import math
 
@@ -16,13 +17,12 @@ from kernels.proof.backends.cuda import CUDA
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.backends.xla_mesh import XLA_MESH
-from kernels.proof.catalog import RUNGS
+from kernels.proof.catalog import OPERATORS, RUNGS
 
 TIERS = ("quick", "test", "full")
 DRAWS = 2  # random workloads beside the named ones
 SEED = 1
 FEW = 3
-FIRST = {"simulate": 1, "compile": 1}  # of the tier quick, by rung; 2 at the others
 COST = {CUDA: 3, MOSAIC_GPU: 6}  # seconds of a workload beside those of another backend, roughly
 
 
@@ -52,11 +52,50 @@ def workloads(tier, operator, implementation, rung):
     if tier == "full":
         return offered(operator, implementation)
     if tier == "quick":
-        return _few(operator, implementation)[: FIRST.get(rung, 2)]
-    if is_form(implementation) or (on_mesh(implementation) and rung != "simulate"):
+        return _few(operator, implementation)[:1]
+    if is_form(implementation):
         return _few(operator, implementation)
-    kernels = [i for i in operator.implementations if rung in i.rungs and not is_form(i)]
-    return _cover(operator, kernels, rung)[implementation.name]
+    return _chosen(operator.name)[rung, implementation.name]
+
+
+def kinds(operator, implementation, workload, rung):
+    """What a workload stands for at a rung: its dtype, values and options, and, where it has them,
+    each of these with gradients, with a size that no tile divides, and with both."""
+    named = {workload.dtype, workload.values, *workload.sizes, *workload.tuning}
+    if not any(workload.options.values()):  # or else a mask may hide what another one lets through
+        named.add(("plain", *workload.tuning))
+    for name, v in workload.options.items():
+        named.add((name, v if isinstance(v, (bool, str)) else getattr(v, "__name__", "")))
+    uneven = any(size % 8 and size > 1 for size in workload.sizes.values())
+    smooth = rung != "simulate" and has_gradient(operator, implementation, workload)
+    marks = {"", "uneven" * uneven, "smooth" * smooth, "both" * (uneven and smooth)}
+    return set(itertools.product(named, marks))
+
+
+@functools.cache
+def _chosen(name):
+    """(rung, implementation's name) → workloads, of those that _cover deals."""
+    operator, dealt, chosen = OPERATORS[name], {}, {}
+    for rung in ("simulate", "interpret", "measure", "compile"):
+        kernels = [i for i in operator.implementations if rung in i.rungs and not is_form(i)]
+        for kernel in kernels:
+            share = _cover(operator, kernels, rung)[kernel.name]
+            if on_mesh(kernel) and rung != "simulate":
+                share = _few(operator, kernel)
+            stands_for = {w: kinds(operator, kernel, w, rung) for w in share}
+            left, needed = set().union(*stands_for.values()), []
+            few = len(kernel.backend.compiled_for) if rung == "compile" else 1
+            while left or len(needed) < min(len(share), few):
+                rest = [w for w in share if w not in needed]
+                needed.append(max(rest, key=lambda w: len(stands_for[w] & left)))
+                left -= stands_for[needed[-1]]
+            dealt[rung, kernel.name], chosen[rung, kernel.name] = share, needed
+    judged = {w for (rung, _), share in chosen.items() if rung != "compile" for w in share}
+    for place, share in dealt.items():
+        if place[0] != "compile":
+            chosen[place] += [w for w in share if w.why and w not in judged]
+            judged.update(share)
+    return chosen
 
 
 def _few(operator, implementation):
@@ -77,35 +116,26 @@ def _cover(operator, kernels, rung):
     kernels = [*kernels[turn % len(kernels) :], *kernels[: turn % len(kernels)]]
     takes = {each.name: offered(operator, each) for each in kernels}
     share = {name: [] for name in takes}
-    every = []
-    for workload in itertools.chain(*takes.values()):
-        if workload not in every:
-            every.append(workload)
-    for workload in every:
-        able = [each for each in kernels if workload in takes[each.name]]
-        proves = [each for each in able if has_gradient(operator, each, workload)]
-        if rung == "simulate":  # of the call alone
-            proves = []
+    for workload in dict.fromkeys(itertools.chain(*takes.values())):
+        able = [i for i in kernels if workload in takes[i.name]]
+        # A simulation is of the call alone.
+        proves = [i for i in able if rung != "simulate" and has_gradient(operator, i, workload)]
         if rung == "interpret" and not proves and any("simulate" in each.rungs for each in able):
             continue
         least = min(proves or able, key=lambda i: (len(share[i.name]) + 1) * COST.get(i.backend, 1))
         share[least.name].append(workload)
     for each in kernels:
         dealt, spread = share[each.name], takes[each.name][:: max(1, len(takes[each.name]) // FEW)]
-        smooth = any(has_gradient(operator, each, workload) for workload in spread)
+        few, smooth = FEW, any(has_gradient(operator, each, workload) for workload in spread)
         if rung == "interpret" and "simulate" in each.rungs and not smooth:
-            dealt += spread[-1:] if not dealt else []
-            continue
-        dealt += [w for w in spread if w not in dealt][: max(0, FEW - len(dealt))]
+            few, spread = 1, spread[-1:]
+        dealt += [w for w in spread if w not in dealt][: max(0, few - len(dealt))]
     return share
 
 
 def chips(tier, operator, implementation, problems):
-    """[(chips, workloads)]: what of `problems` is compiled for which of the backend's chips.
-
-    In the tier test each workload goes to one chip, and each chip gets those with gradients and
-    those without in turn.
-    """
+    """[(chips, workloads)]: what of `problems` is compiled for which of the backend's chips: in the
+    tier test each for one, and each chip gets those with gradients and those without in turn."""
     known = implementation.backend.compiled_for
     if tier == "full" or len(known) < 2:
         return [(known, problems)]

@@ -59,11 +59,11 @@ def faults():
 
 @pytest.fixture
 def open_page(browser, faults):
-    """open_page(url, scheme="light", width=1400, **context): a page, opened and watched.
+    """open_page(url, scheme="light", width=1400, **options): a page, opened and watched.
 
-    scheme: light or dark, as the reader's system is; width: of the window, in pixels.
-    """
-    contexts = []
+    Light or dark, as the reader's system is, and so many pixels wide; in a context that is there,
+    or in a new one with these options."""
+    opened = []  # pages and contexts
 
     def log(said):
         if said.type == "error":
@@ -78,13 +78,11 @@ def open_page(browser, faults):
         if response.status >= 400:
             faults.append(f"{response.status}: {response.url}")
 
-    def open_page(url, scheme="light", width=1400, **options):
-        contexts.append(
-            browser.new_context(
-                color_scheme=scheme, viewport={"width": width, "height": 900}, **options
-            )
-        )
-        page = contexts[-1].new_page()
+    def open_page(url, scheme="light", width=1400, context=None, **options):
+        view = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
+        new = context or browser.new_context(**view, **options)
+        page = new.new_page()
+        opened.append(page if context else new)
         page.on("console", log)
         page.on("pageerror", lambda error: faults.append(f"error: {error}"))
         page.on("request", ask)
@@ -93,8 +91,8 @@ def open_page(browser, faults):
         return page
 
     yield open_page
-    for context in contexts:
-        context.close()
+    for page_or_context in opened:
+        page_or_context.close()
     assert not faults, "\n".join(faults)
 
 

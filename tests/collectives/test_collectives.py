@@ -24,6 +24,7 @@ from kernels.proof.catalog import OPERATORS
 TORUS = OPERATORS["all_gather"].workloads["torus"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["all_gather", "reduce_scatter"])
 def test_gradients_on_a_torus(name):
     subject = ladder.Subject.of(OPERATORS[name], OPERATORS[name]["pallas"])
@@ -102,6 +103,7 @@ def over_chips(*arrays):
     return result, *back(jnp.ones_like(result))
 
 
+@pytest.mark.slow
 def test_experts_over_four_chips_are_those_of_one():
     rng = np.random.default_rng(0)
     shapes = (4 * 6, 16), (16, EXPERTS), (EXPERTS, 16, 24), (EXPERTS, 16, 24), (EXPERTS, 24, 16)
@@ -161,6 +163,7 @@ def there_and_back(x, w, names):
     return result, *back(jnp.ones_like(result))
 
 
+@pytest.mark.slow
 def test_several_axes_and_gradients_through_both():
     rng = np.random.default_rng(1)
     x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((16, 8), (8, 12)))
@@ -231,6 +234,7 @@ def cut(q, k, v, names):
     return jax.shard_map(local, in_specs=spec, out_specs=spec, check_vma=False)(q, k, v)
 
 
+@pytest.mark.slow
 def test_a_ring_along_one_axis_of_two():
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((2, 1, 16, 16)).astype(np.float32) for _ in range(3))

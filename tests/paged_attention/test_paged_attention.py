@@ -67,6 +67,7 @@ def test_a_row_for_each_sequence_is_decode(implementation, by):
     np.testing.assert_array_equal(o, decoded)
 
 
+@pytest.mark.slow
 def test_a_prompt_in_chunks_is_the_prompt_and_no_row_is_written_twice():
     """Sequences of every number of new rows from 0 to 18, each alone in what it may touch."""
     lengths = np.full(19, 24, np.int32)

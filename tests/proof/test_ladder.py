@@ -103,30 +103,23 @@ class TestTheChoiceOfWorkloads:
     """The tier test covers what the tier full runs through."""
 
     @pytest.mark.parametrize("operator", OPERATORS.values(), ids=lambda o: o.name)
-    @pytest.mark.parametrize("rung", RUNGS)
-    def test_every_workload_stands_at_every_rung(self, operator, rung):
-        kernels = [i for i in operator.implementations if rung in i.rungs and not choice.is_form(i)]
-        full, test = (
-            {i.name: choice.workloads(tier, operator, i, rung) for i in kernels}
-            for tier in ("full", "test")
-        )
-
-        def pairs(chosen):
-            return {
-                (str(workload), choice.has_gradient(operator, i, workload) and rung != "simulate")
-                for i in kernels
-                for workload in chosen[i.name]
-            }
-
-        few = 1 if rung == "interpret" else choice.FEW
-        assert all(len(test[name]) >= min(few, len(full[name])) for name in full)
-        if any(map(choice.on_mesh, kernels)) and rung != "simulate":
-            return
-        proven = pairs(test)
-        if rung != "interpret" or not any("simulate" in i.rungs for i in kernels):
-            assert {name for name, _ in pairs(full)} == {name for name, _ in proven}
-        assert {pair for pair in pairs(full) if pair[1]} <= proven
-        assert all(set(map(str, test[name])) <= set(map(str, full[name])) for name in full)
+    def test_every_kind_stands_at_every_rung_and_every_workload_at_one(self, operator):
+        judged = {"full": set(), "test": set()}
+        for rung in RUNGS:
+            able = [i for i in operator.implementations if rung in i.rungs]
+            kernels = [i for i in able if not choice.is_form(i)]
+            kinds = {"full": set(), "test": set()}
+            for kernel, tier in itertools.product(kernels, kinds):
+                chosen = choice.workloads(tier, operator, kernel, rung)
+                assert chosen and set(chosen) <= set(choice.offered(operator, kernel))
+                few = tier == "full" and choice.on_mesh(kernel) and rung != "simulate"
+                judged[tier].update(() if few or rung == "compile" else chosen)
+                for w in chosen:  # without gradients, a simulation judges the same numbers
+                    if rung != "interpret" or choice.has_gradient(operator, kernel, w):
+                        kinds[tier] |= choice.kinds(operator, kernel, w, rung)
+            if rung == "simulate" or not any(map(choice.on_mesh, kernels)):
+                assert kinds["full"] == kinds["test"]
+        assert {w for w in judged["full"] if w.why} <= judged["test"]
 
     @pytest.mark.parametrize("tier", choice.TIERS)
     def test_every_kernel_is_compiled_for_every_chip(self, tier):

@@ -89,6 +89,7 @@ def wrong(dtype, layer):
             yield f"{name}: {verdict.message}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_is_right_and_so_are_its_gradients(form, dtype):

@@ -34,7 +34,7 @@ def test_the_cost_model_has_not_drifted_and_is_near_what_was_published(program):
     assert abs(now / program.published_ms - 1) < {FIT: 0.4, TEST: 0.2}[program.part]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_tutorial_s_size_is_estimated_in_seconds_and_says_what_the_copies_reached():
     start = time.process_time()
     found = TILED.estimate()

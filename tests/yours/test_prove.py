@@ -534,6 +534,7 @@ def test_a_report_is_a_table_junit_and_markdown():
     json.dumps([vars(each) for each in report.findings])
 
 
+@pytest.mark.slow
 def test_a_primitive_that_no_interpreter_has_is_no_fault(tmp_path):
     (tmp_path / "own.py").write_text(
         """

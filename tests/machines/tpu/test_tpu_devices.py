@@ -136,6 +136,7 @@ def test_a_race_between_devices_is_seen():
     assert any("by a DMA" in race for race in run.races)
 
 
+@pytest.mark.slow
 def test_what_has_no_end_is_ended():
     def forever(x):
         return lax.while_loop(lambda x: x.sum() != np.inf, lambda x: x * 0 + 1, x)
