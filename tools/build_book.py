@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -56,7 +57,24 @@ os.environ.update(
     JAX_PPRINT_USE_COLOR="false",  # colour codes would be dark on dark
     PYTHONWARNINGS="ignore:Guards may run slower on Python 3.13.0:RuntimeWarning",  # PyTorch's
 )
-Path(os.environ["IPYTHONDIR"]).mkdir(parents=True, exist_ok=True)
+# What a kernel does before its first cell. Tracing makes objects that live on: Python shall not
+# look through them again and again. And what XLA compiles for the CPU lies in a folder for later.
+COMPILED = "KERNELS_COMPILED"
+STARTUP = f"""\
+import gc, os
+gc.set_threshold(100_000, 20, 50)
+if os.environ.get("{COMPILED}"):
+    import jax
+    jax.config.update("jax_compilation_cache_dir", os.environ["{COMPILED}"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    del jax
+del gc, os
+"""
+_startup = Path(os.environ["IPYTHONDIR"], "profile_default", "startup", "first.py")
+_startup.parent.mkdir(parents=True, exist_ok=True)
+if not _startup.exists() or _startup.read_text() != STARTUP:
+    _startup.write_text(STARTUP)
 
 
 class BookError(Exception):
@@ -141,13 +159,14 @@ def code_cells(notebook, end=None):
     return [cell for cell in cells if cell.cell_type == "code" and cell.source.strip()]
 
 
-def run_notebook(path, timeout, again=True):
+def run_notebook(path, timeout, again=True, **variables):
     """Run a notebook, in an empty folder, so that no path can be assumed.
 
     Args:
         path: of the notebook.
         timeout: seconds for each cell.
         again: whether to try once more where the kernel does not start.
+        variables: of the kernel's environment, where this process has none of that name.
 
     Returns:
         The executed notebook and its seconds.
@@ -171,7 +190,7 @@ def run_notebook(path, timeout, again=True):
             on_cell_execute=lambda cell, cell_index: indices.append(cell_index),
         )
         try:
-            client.execute(stderr=said)
+            client.execute(stderr=said, env=variables | os.environ)
         except nbclient.exceptions.CellExecutionError as failure:
             if failure.ename == "MissingPackage":
                 raise NotRun(plain(failure.evalue)) from None
@@ -188,7 +207,7 @@ def run_notebook(path, timeout, again=True):
             if indices or not again:
                 raise
             # It died before it answered: another kernel took its port, which they draw.
-            return run_notebook(path, timeout, again=False)
+            return run_notebook(path, timeout, again=False, **variables)
     if failure := said_on_stderr(notebook, path):
         raise failure
     return notebook, time.monotonic() - started
@@ -327,12 +346,18 @@ def run_notebooks(paths, timeout, say):
     say(f"running {len(todo)} of {len(paths)} notebooks")
     not_run, failed = [], {}
 
+    cores = os.cpu_count() or 1
+
     def run(path):
+        # With a notebook on every core, none is left for a second compiler.
+        variables = {"KERNELS_TPU_CHILDREN": "1"} if len(todo) > cores else {}
         with locked(path.name):
             if kept(path):  # by a test, meanwhile
                 return f"{path.name} was executed by a test"
             try:
-                notebook, seconds = run_notebook(path, timeout)
+                # A thread runs one notebook after another: no file of its folder is half written.
+                variables[COMPILED] = str(Path(compiled, str(threading.get_ident())))
+                notebook, seconds = run_notebook(path, timeout, **variables)
             except NotRun as error:
                 keep(path, nbformat.read(path, as_version=4), not_run=True)
                 not_run.append(path)
@@ -343,9 +368,16 @@ def run_notebooks(paths, timeout, say):
             keep(path, notebook, execution_seconds=seconds)
             return f"executed {path.name} {seconds:.1f} s"
 
+    def asks(path):
+        return path.read_text(encoding="utf-8").count("tpu.")
+
     # Threads are enough: each notebook's kernel is a process of its own.
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        jobs = [pool.submit(run, path) for path in todo]
+    with (
+        tempfile.TemporaryDirectory() as compiled,
+        ThreadPoolExecutor(max_workers=cores) as pool,
+    ):
+        # Those that ask the compiler most take longest: begun first, none is waited for at the end.
+        jobs = [pool.submit(run, path) for path in sorted(todo, key=asks, reverse=True)]
         try:
             for job in as_completed(jobs):
                 say(f"  {job.result()}")
