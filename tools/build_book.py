@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import chapters  # noqa: E402
+from xla_flags import quick_to_compile  # noqa: E402
 
 BUILD = Path(os.environ.get("KERNELS_BUILD") or ROOT / "_build")  # the tests take another
 HTML = BUILD / "html"
@@ -347,10 +348,15 @@ def run_notebooks(paths, timeout, say):
     not_run, failed = [], {}
 
     cores = os.cpu_count() or 1
+    text = lambda path: path.read_text(encoding="utf-8")
 
     def run(path):
         # With a notebook on every core, none is left for a second compiler.
         variables = {"KERNELS_TPU_CHILDREN": "1"} if len(todo) > cores else {}
+        # A chapter compiles far more than it runs. One that shows what XLA makes of a program for
+        # the CPU gets that of a reader; a device's compiler would read the flags too.
+        if os.environ["JAX_PLATFORMS"] == "cpu" and "as_text()" not in text(path):
+            variables["XLA_FLAGS"] = quick_to_compile()
         with locked(path.name):
             if kept(path):  # by a test, meanwhile
                 return f"{path.name} was executed by a test"
@@ -369,7 +375,7 @@ def run_notebooks(paths, timeout, say):
             return f"executed {path.name} {seconds:.1f} s"
 
     def asks(path):
-        return path.read_text(encoding="utf-8").count("tpu.")
+        return text(path).count("tpu.")
 
     # Threads are enough: each notebook's kernel is a process of its own.
     with (
