@@ -7,10 +7,10 @@ import subprocess
 import sys
 import time
 
-import door
 import psutil
 import pytest
 from typer.testing import CliRunner
+from xla_flags import quick_to_compile
 
 from kernels.cli import app
 
@@ -27,7 +27,7 @@ def quick_children():
     for what a TPU's compiler does too, which reads the same flags."""
     with pytest.MonkeyPatch.context() as patch:
         if not os.environ.get("TESTS_OPTIMISED"):
-            flags = f"{door.quick_to_compile()} {os.environ.get('XLA_FLAGS', '')}"
+            flags = f"{quick_to_compile()} {os.environ.get('XLA_FLAGS', '')}"
             patch.setenv("XLA_FLAGS", flags)
         yield
 

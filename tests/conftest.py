@@ -49,10 +49,10 @@ def pytest_configure(config):
         return
     if os.environ.get("TESTS_OPTIMISED"):
         return
-    import door
+    from xla_flags import quick_to_compile
 
     before = os.environ.get("XLA_FLAGS")
-    os.environ["XLA_FLAGS"] = f"{door.quick_to_compile()} {before or ''}"
+    os.environ["XLA_FLAGS"] = f"{quick_to_compile()} {before or ''}"
     jax.devices()
     if before is None:
         del os.environ["XLA_FLAGS"]
@@ -173,13 +173,13 @@ def compiled_once(tmp_path_factory):
 @pytest.fixture(scope="session", autouse=True)
 def quick_meshes():
     """The children that pretend to have several devices compile as quickly as the tests do."""
-    import door
+    from xla_flags import quick_to_compile
 
     from kernels.machines.tpu import simulator
 
     class Quick(simulator.Child):
         def __init__(self, command, environment):
-            flags = f"{door.quick_to_compile()} {environment['XLA_FLAGS']}"
+            flags = f"{quick_to_compile()} {environment['XLA_FLAGS']}"
             super().__init__(command, environment=environment | {"XLA_FLAGS": flags})
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Private names of other packages that only the tests use: of nbmake, PyTorch's, and of XLA.
+"""Private names of other packages that only the tests use: of nbmake, PyTorch and torch_xla.
 
 How the tests run a notebook, and what a failed one printed: `nbmake.pytest_items.NotebookRun`,
 `.NotebookFailedException` and what that holds. Seen in nbmake 1.5.5.
@@ -7,11 +7,8 @@ How the tests run a notebook, and what a failed one printed: `nbmake.pytest_item
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-from packaging.version import Version
 
 
 def run_through(run: Callable[[Path, Callable[[], Any]], Any]) -> None:
@@ -59,23 +56,3 @@ def xla_hlo(*tensors: Any) -> str:
     import torch_xla
 
     return torch_xla._XLAC._get_xla_tensors_hlo(list(tensors))
-
-
-def quick_to_compile() -> str:
-    """For XLA_FLAGS: code for the CPU that is compiled sooner, and runs slower."""
-    options = {name: min(values) for name, values in _optimisations().items()}
-    options["xla_cpu_parallel_codegen_split_count"] = 1
-    return " ".join(f"--{name}={value}" for name, value in options.items())
-
-
-def optimised() -> dict[str, int]:
-    """The options that make code quick to run, as XLA sets them, for jax.jit's compiler_options."""
-    return {name: max(values) for name, values in _optimisations().items()}
-
-
-def _optimisations() -> dict[str, tuple[int, int]]:
-    """Without the optimisation, and as XLA sets it; an option that is gone ends the process."""
-    known = {"xla_backend_optimization_level": (0, 3)}
-    if Version(version("jaxlib")).release < (0, 11):
-        known["xla_cpu_use_fusion_emitters"] = (False, True)
-    return known

@@ -348,7 +348,8 @@ def small_book(tmp_path):
     (tmp_path / "book" / "index.md").write_text("# A book\n")
     (tmp_path / "book" / "references.bib").touch()
     (tmp_path / "book" / "_static").symlink_to(ROOT / "book" / "_static")
-    shutil.copy(ROOT / "tools" / "build_book.py", tmp_path / "tools")
+    for name in ("build_book.py", "xla_flags.py"):
+        shutil.copy(ROOT / "tools" / name, tmp_path / "tools")
     (tmp_path / "book" / "_ext").symlink_to(ROOT / "book" / "_ext")
     whole = f"import os, sys\nwhole = os.path.exists({str(tmp_path / 'mended')!r})"
     fails = "# why\nassert whole, '''not <so>:\n$ ?'''"

@@ -21,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -28,7 +29,6 @@ from pathlib import Path
 import nbclient
 import nbformat
 import yaml
-from bs4 import BeautifulSoup
 from jupyter_cache import get_cache
 from jupyter_cache.base import CacheBundleIn
 from sqlalchemy.exc import DatabaseError
@@ -37,11 +37,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 
 import chapters  # noqa: E402
+from xla_flags import quick_to_compile  # noqa: E402
 
 BUILD = Path(os.environ.get("KERNELS_BUILD") or ROOT / "_build")  # the tests take another
 HTML = BUILD / "html"
 CACHE = BUILD / ".jupyter_cache"
 LOG = BUILD / "failed.log"
+OUTPUT = re.compile(r'<div class="(?:[^"]* )?cell_output[ "]')  # a cell's, on a page
 
 # Before any kernel starts: the CPU unless a device is asked for, and no word that is not the
 # notebook's own (each of these would end up in a page, or in the home folder of the reader).
@@ -56,7 +58,24 @@ os.environ.update(
     JAX_PPRINT_USE_COLOR="false",  # colour codes would be dark on dark
     PYTHONWARNINGS="ignore:Guards may run slower on Python 3.13.0:RuntimeWarning",  # PyTorch's
 )
-Path(os.environ["IPYTHONDIR"]).mkdir(parents=True, exist_ok=True)
+# What a kernel does before its first cell. Tracing makes objects that live on: Python shall not
+# look through them again and again. And what XLA compiles for the CPU lies in a folder for later.
+COMPILED = "KERNELS_COMPILED"
+STARTUP = f"""\
+import gc, os
+gc.set_threshold(100_000, 20, 50)
+if os.environ.get("{COMPILED}"):
+    import jax
+    jax.config.update("jax_compilation_cache_dir", os.environ["{COMPILED}"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    del jax
+del gc, os
+"""
+_startup = Path(os.environ["IPYTHONDIR"], "profile_default", "startup", "first.py")
+_startup.parent.mkdir(parents=True, exist_ok=True)
+if not _startup.exists() or _startup.read_text() != STARTUP:
+    _startup.write_text(STARTUP)
 
 
 class BookError(Exception):
@@ -141,13 +160,14 @@ def code_cells(notebook, end=None):
     return [cell for cell in cells if cell.cell_type == "code" and cell.source.strip()]
 
 
-def run_notebook(path, timeout, again=True):
+def run_notebook(path, timeout, again=True, **variables):
     """Run a notebook, in an empty folder, so that no path can be assumed.
 
     Args:
         path: of the notebook.
         timeout: seconds for each cell.
         again: whether to try once more where the kernel does not start.
+        variables: of the kernel's environment, where this process has none of that name.
 
     Returns:
         The executed notebook and its seconds.
@@ -171,7 +191,7 @@ def run_notebook(path, timeout, again=True):
             on_cell_execute=lambda cell, cell_index: indices.append(cell_index),
         )
         try:
-            client.execute(stderr=said)
+            client.execute(stderr=said, env=variables | os.environ)
         except nbclient.exceptions.CellExecutionError as failure:
             if failure.ename == "MissingPackage":
                 raise NotRun(plain(failure.evalue)) from None
@@ -188,7 +208,7 @@ def run_notebook(path, timeout, again=True):
             if indices or not again:
                 raise
             # It died before it answered: another kernel took its port, which they draw.
-            return run_notebook(path, timeout, again=False)
+            return run_notebook(path, timeout, again=False, **variables)
     if failure := said_on_stderr(notebook, path):
         raise failure
     return notebook, time.monotonic() - started
@@ -327,12 +347,23 @@ def run_notebooks(paths, timeout, say):
     say(f"running {len(todo)} of {len(paths)} notebooks")
     not_run, failed = [], {}
 
+    cores = os.cpu_count() or 1
+    text = lambda path: path.read_text(encoding="utf-8")
+
     def run(path):
+        # With a notebook on every core, none is left for a second compiler.
+        variables = {"KERNELS_TPU_CHILDREN": "1"} if len(todo) > cores else {}
+        # A chapter compiles far more than it runs. One that shows what XLA makes of a program for
+        # the CPU gets that of a reader; a device's compiler would read the flags too.
+        if os.environ["JAX_PLATFORMS"] == "cpu" and "as_text()" not in text(path):
+            variables["XLA_FLAGS"] = quick_to_compile()
         with locked(path.name):
             if kept(path):  # by a test, meanwhile
                 return f"{path.name} was executed by a test"
             try:
-                notebook, seconds = run_notebook(path, timeout)
+                # A thread runs one notebook after another: no file of its folder is half written.
+                variables[COMPILED] = str(Path(compiled, str(threading.get_ident())))
+                notebook, seconds = run_notebook(path, timeout, **variables)
             except NotRun as error:
                 keep(path, nbformat.read(path, as_version=4), not_run=True)
                 not_run.append(path)
@@ -343,9 +374,16 @@ def run_notebooks(paths, timeout, say):
             keep(path, notebook, execution_seconds=seconds)
             return f"executed {path.name} {seconds:.1f} s"
 
+    def asks(path):
+        return text(path).count("tpu.")
+
     # Threads are enough: each notebook's kernel is a process of its own.
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        jobs = [pool.submit(run, path) for path in todo]
+    with (
+        tempfile.TemporaryDirectory() as compiled,
+        ThreadPoolExecutor(max_workers=cores) as pool,
+    ):
+        # Those that ask the compiler most take longest: begun first, none is waited for at the end.
+        jobs = [pool.submit(run, path) for path in sorted(todo, key=asks, reverse=True)]
         try:
             for job in as_completed(jobs):
                 say(f"  {job.result()}")
@@ -420,8 +458,7 @@ def check_pages(paths):
             if not {"remove-cell", "remove-output"} & set(cell.metadata.get("tags", []))
         )
         page = HTML / path.relative_to(ROOT).with_suffix(".html")
-        soup = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser")
-        have = len(soup.select("div.cell_output"))
+        have = len(OUTPUT.findall(page.read_text(encoding="utf-8")))
         if not want or have < want:
             raise BookError(f"{path.name} shows {have} outputs; {want} cells have one")
 

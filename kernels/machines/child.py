@@ -6,15 +6,15 @@ caller; `run` runs a program once. Whatever happens, the caller hears of it in p
 what the child printed last, and no child outlives its caller: a guard, a small process of its own,
 ends them and removes their folders even where the caller is killed.
 
-Why not pebble: its workers are forks of, or import, the caller's program, take one environment for
-all and run Python functions only. Ours need variables that a library reads when it is loaded, must
-be able to be any program, and what they said on stderr before they died is the answer.
+Why not pebble: its workers take one environment for all and run Python functions only. Ours need
+variables that a library reads when it is loaded, may be any program, and their last words count.
 
 This file is also the guard's program, so it imports nothing but the standard library.
 """
 
 import atexit
 import contextlib
+import gc
 import io
 import os
 import pickle
@@ -483,14 +483,14 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which runs no child, and 
 def serve(prepare: Callable[[], Callable[[Any], Any]]) -> None:
     """Answer the parent's questions, one after another, until it has no more.
 
-    `prepare` imports what takes long, so that the time of no question is spent on it, and returns
-    the function that answers. Whatever is printed meanwhile goes to stderr. An exception ends the
-    process, with its traceback there, unless it is about pickling.
+    `prepare` imports what takes long, in no question's time, and returns the function that answers.
+    What is printed goes to stderr. An exception ends the process, unless it is about pickling.
     """
     questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a library may print to stdout
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
+    gc.set_threshold(100_000, 20, 50)  # what is imported and traced lives on: look at it rarely
     answer = prepare()
     while (data := _read(questions)) is not None:
         _write(answers, pickle.dumps(("started", None, 0)))

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from door import optimised
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from refused import refuses
+from xla_flags import optimised
 
 from kernels.nms import nms, xla
 from kernels.nms.operator import NMS
