@@ -285,6 +285,16 @@ def test_a_profile_that_aborts_the_compiler(scratch, forgotten, monkeypatch):
     assert "schedule against DMA time" in found.method and "SIGABRT" in found.method
 
 
+def test_of_results_of_one_shape_the_operands_tell_whose_kernel_it_is(scratch):
+    arrays = shape(256, 512), shape(512, 256), shape(256, 1024), shape(1024, 256)
+    estimate = tpu.estimate(lambda x, w, y, v: (matmul(x, w), matmul(y, v)), *arrays)
+    calls = [op.call for op in estimate.ops if op.call]
+    for order in (calls, calls[::-1]):
+        for found in profile.match(SimpleNamespace(calls=order), estimate.compiled).values():
+            read = [operand.shape for operand in found.call.inputs]
+            assert read == [array.shape for array in found.instruction.operands]
+
+
 def test_what_is_remembered_is_bounded(scratch, forgotten, monkeypatch):
     monkeypatch.setattr(batch, "MEMORY", 2)
     shapes = [shape(8 * n, 128, dtype=jnp.float32) for n in (1, 2, 3)]
