@@ -263,8 +263,7 @@ class Profile:
         refused: dict[int, str] = {}
         for kernel, cut, programs in jobs:
             cycles: list[Any] = [_cycles_of(next(rest)) for _ in programs]
-            reasons = [c for c in cycles if isinstance(c, str)]
-            if reasons:
+            if reasons := [c for c in cycles if isinstance(c, str)]:
                 refused[id(kernel)] = reasons[0]
                 continue
             kernel.cycles, kernel.method = float(cycles[-1]), "static profile of the whole grid"
