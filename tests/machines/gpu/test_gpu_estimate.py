@@ -87,9 +87,10 @@ def test_a_pallas_kernel_is_a_bracket_made_from_its_code():
     assert step.kind == "pallas" and step.seconds[1] > step.seconds[0]
 
 
-def test_parts_of_a_kernel_are_counted_from_the_loop_that_multiplies():
+@pytest.mark.parametrize("access", ["LDSM R0", "LD.E.64 R0", "ST.E.128"])
+def test_parts_of_a_kernel_are_counted_from_the_loop_that_multiplies(access):
     """A warp's round does 64·128·16 multiply-adds of a warpgroup of four, in three instructions."""
-    loop = sass.SassLoop(tuple(map(_instruction, ("LDSM R0, [R1]", PRODUCT, "BRA `(.L_1)"))))
+    loop = sass.SassLoop(tuple(map(_instruction, (f"{access}, [R1]", PRODUCT, "BRA `(.L_1)"))))
     kernel = SimpleNamespace(
         name="k", chip="h100", loops=(loop,), instructions=(), counts=Counter()
     )
