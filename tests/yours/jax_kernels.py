@@ -149,10 +149,6 @@ def grouped_transposed(lhs, rhs, group_sizes):
     return jnp.einsum("km,mn,mg->gkn", lhs, rhs, one)
 
 
-def keys(rng):
-    return (rng.integers(1 << 32, size=2, dtype=np.uint32),)
-
-
 def threefry_reference(key):
     key = jax.random.wrap_key_data(key, impl="threefry2x32")
     return jax.random.bits(key, (256, 512), np.uint32)
@@ -202,7 +198,8 @@ KERNELS = {
     # Its gradients are two more calls, of gmm and of tgmm.
     "gmm_gradients": (grouped, groups,
         lambda lhs, rhs, group_sizes: megablox_ops.gmm(lhs, rhs, group_sizes), "lhs", "rhs"),
-    "threefry_bits": (threefry_reference, keys,
+    "threefry_bits": (threefry_reference,
+        lambda rng: (rng.integers(1 << 32, size=2, dtype=np.uint32),),
         lambda key: threefry.plthreefry_random_bits(key, 32, (256, 512))),
 }  # fmt: skip
 for name, (reference, arguments, function, *differentiable) in KERNELS.items():

@@ -227,16 +227,14 @@ class Profile:
         ]
         results = yield Request(programs, ("profile",), seconds)
         for names, result in zip(kinds.values(), results, strict=True):
-            cycles = [
+            if cycles := [
                 i.profiled_cycles
                 for i in (result.module.run if isinstance(result, TpuProgram) else ())
                 if i.opcode == "sort" and i.profiled_cycles
-            ]
-            if cycles:
+            ]:
                 profiled.update(dict.fromkeys(names, cycles[0]))
             else:
-                failed = isinstance(result, TpuCompileError)
-                why = result.message if failed else "it says nothing of a sort"
+                why = getattr(result, "message", "it says nothing of a sort")
                 self.note(f"no static profile: {why}")
 
     def _profile_kernels(
