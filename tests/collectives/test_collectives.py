@@ -2,6 +2,7 @@
 
 import functools
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ from kernels import collectives, ladder, tpu
 from kernels.collectives import matmul_ring, reference, ring, ring_attention, zigzag
 from kernels.experts import reference as one_chip
 from kernels.experts.routing import route, weights
+from kernels.figures.store import read
 from kernels.grouped_matmul import grouped_matmul
 from kernels.machines.pallas.exchange import Message, duration
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
@@ -188,6 +190,12 @@ def test_sums_of_two_devices_leave_while_the_next_strips_are_multiplied(count, m
     scatter = lambda x, w: jax.shard_map(local, **specs, check_vma=False)(x, w)
     run = tpu.simulate(scatter, x, w, mesh={"x": 2}, seed=count)
     assert run.races == () and np.allclose(run.result, x @ w, rtol=1e-4, atol=1e-4)
+
+
+def test_the_ledger_has_what_is_recorded_for_two_devices():
+    ours = [r for r in read("estimated.csv") if r.operator == NAMES[1] and r.sizes["devices"] == 2]
+    ledger = Path(collectives.__file__).with_name("ledger.md").read_text("utf-8")
+    assert [f"estimated at {1e3 * r.value:,.0f} µs there" in ledger for r in ours] == [True]
 
 
 def test_work_hides_messages_and_what_it_does_not_hide_is_waited_for():
