@@ -9,8 +9,8 @@
 
 A part is cut into strips, so that the first can be multiplied while the last still travels. Where
 three devices or more are in the ring, half of the strips go the other way, in turn with the others.
-Strips, sums and what neighbours send have two places each, and are written again only after the
-neighbour raised `free`.
+Strips and what neighbours send have two places each, and are written again only after the neighbour
+raised `free`. Sums have four, of both ways together, so that some leave while others grow.
 
 Wang et al., Overlap communication with dependent computation via decomposition in large deep
 learning models, ASPLOS 2023.
@@ -55,6 +55,7 @@ class Strips(NamedTuple):
         per_lane: strips of a part that go one way.
         block: rows of a strip, all of k, columns of a block of w.
         columns: blocks of w.
+        late: the block of columns beside which the sums of the next strip are taken.
         vmem_limit_bytes: what the kernel asks for.
     """
 
@@ -63,12 +64,18 @@ class Strips(NamedTuple):
     per_lane: int
     block: BlockSizes
     columns: int
+    late: int
     vmem_limit_bytes: int
 
     @property
     def rows(self):
         """Of a part, in whole strips."""
         return self.lanes * self.per_lane * self.block.bm
+
+    @property
+    def places(self):
+        """Of the sums of a lane; as many as a step's strips at most, so that all leave in time."""
+        return min(4 // self.lanes, self.per_lane)
 
     @property
     def messages(self):
@@ -103,7 +110,7 @@ def make_strips(axis, size, kind, rows, w):
 
     Args:
         axis, size: of the ring.
-        kind: of the ring; a lane of MATMUL_SCATTER keeps two strips of float32 sums.
+        kind: of the ring; MATMUL_SCATTER keeps four strips of float32 sums.
         rows: of a part.
         w: [k, columns] of x's dtype.
 
@@ -122,11 +129,14 @@ def make_strips(axis, size, kind, rows, w):
         # Two at least, so that one travels while another is multiplied.
         count, blocks = max(pl.cdiv(rows, lanes * bm), 2), pl.cdiv(columns, bn)
         block = BlockSizes(_even(rows, lanes * count, tile), wide, _even(columns, blocks, LANES))
-        own = block.vmem_bytes(w.dtype) + sums * lanes * 2 * 4 * block.bm * blocks * block.bn
-        if own <= chip.vmem_bytes - RESERVE:
-            limit = max(min(own * 3 // 2, chip.vmem_bytes - RESERVE // 2), chip.vmem_limit_bytes)
+        own = block.vmem_bytes(w.dtype)
+        need = own + sums * 4 * min(lanes * count, 4) * block.bm * blocks * block.bn
+        if need <= chip.vmem_bytes - RESERVE:
+            limit = max(min(need + own // 2, chip.vmem_bytes - RESERVE // 2), chip.vmem_limit_bytes)
             ring = make_ring(axis, size, kind, rows, w.dtype)
-            return Strips(ring, lanes, count, block, blocks, limit)
+            # Float32 sums come from HBM beside the products of the blocks behind it.
+            late = max(blocks - 1 - pl.cdiv(round(2 * most / item * blocks), wide), 0)
+            return Strips(ring, lanes, count, block, blocks, late, limit)
         if block.bm <= tile and block.bn <= LANES:
             most = (chip.vmem_bytes - RESERVE) >> 20
             words = f"at most so long that {tile} rows, {LANES} columns and sums fit in {most} MiB"
@@ -204,39 +214,26 @@ def gather_matmul_kernel(
 
 
 def matmul_scatter_kernel(
-    me_ref,
-    x_ref,
-    w_ref,
-    out_ref,
-    landing,
-    strip,
-    sums,
-    fetched,
-    taken,
-    sent,
-    arrived,
-    free,
-    *,
-    strips,
+    me_ref, x_ref, w_ref, out_ref, mail, strip, sums, fetched, taken, sent, arrived, free, *, strips
 ):
-    # x_ref [devices, rows, k] and landing [2, strips of a part, columns, bm, bn] float32 in HBM;
-    # w_ref [k, bn], out_ref [bm, bn], strip [2, bm, k], sums [lanes, 2, columns, bm, bn] float32;
-    # semaphores fetched [2] of x, taken [2] of sums, sent [lanes, 2], arrived [lanes, 2 ·
-    # strips], free [lanes]
-    count, me, column = strips.per_lane, me_ref[0], pl.program_id(3)
+    # x_ref [devices, rows, k] and mail [2, strips of a part, columns, bm, bn] float32 in HBM;
+    # w_ref [k, bn], out_ref [bm, bn], strip [2, bm, k], sums [lanes, places, columns, bm, bn]
+    # float32; semaphores fetched [2] of x, taken [2] of sums, sent [lanes, places], arrived
+    # [lanes, 2 · strips], free [lanes]
+    count, places, me, column = strips.per_lane, strips.places, me_ref[0], pl.program_id(3)
     step, b, number = (pl.program_id(axis) for axis in range(3))
     message, lane = step * count + b, strips.lane(number, me, free)
     turn, final = message * strips.lanes + number, step == strips.ring.size - 1
 
     def landed(message, lane):
         place = strips.place(lax.rem(message, count), lane.number)
-        return landing.at[lax.rem(lax.div(message, count), 2), place]
+        return mail.at[lax.rem(lax.div(message, count), 2), place]
 
     def grown(message, lane):
-        return sums.at[lane.number, lax.rem(message, 2)]
+        return sums.at[lane.number, lax.rem(message, places)]
 
     def hop(message, lane):
-        left = sent.at[lane.number, lax.rem(message, 2)]
+        left = sent.at[lane.number, lax.rem(message, places)]
         came = arrived.at[lane.number, lax.rem(message, 2 * count)]
         return lane.hop(grown(message, lane), landed(message, lane), left, came)
 
@@ -252,12 +249,11 @@ def matmul_scatter_kernel(
         came, slot = landed(message - count, lane), lax.rem(turn, 2)
         return pltpu.make_async_copy(came, grown(message, lane), taken.at[slot])
 
-    def begin(turn):
-        """Fetch what a turn multiplies and adds to."""
+    def make_room(turn):
+        """Where the sums of a turn grow: what was there leaves, what they start from comes."""
         s, _, message, lane = strips.turn(turn, me, free)
-        fetch(turn).start()
-        leaving = (message >= 2) & (message < strips.messages + 2)
-        pl.when(leaving)(lambda: hop(message - 2, lane).wait_send())
+        leaving = (message >= places) & (message < strips.messages + places)
+        pl.when(leaving)(lambda: hop(message - places, lane).wait_send())
 
         @pl.when(s > 0)
         def _():
@@ -269,9 +265,9 @@ def matmul_scatter_kernel(
         @pl.when(turn == 0)
         def _():
             meet(strips.ring, me)
-            begin(turn)
+            fetch(turn).start()
 
-        pl.when(turn + 1 < strips.turns)(lambda: begin(turn + 1))
+        pl.when(turn + 1 < strips.turns)(lambda: fetch(turn + 1).start())
         fetch(turn).wait()
 
         @pl.when(step > 0)
@@ -279,6 +275,8 @@ def matmul_scatter_kernel(
             take(turn).wait()
             lane.raise_free(message + count < strips.messages)
 
+    # As late as may be: what one neighbour waits for, the other waits for next.
+    pl.when((turn + 1 < strips.turns) & (column == strips.late))(lambda: make_room(turn + 1))
     mine = grown(message, lane).at[column]
     total = product(strip[lax.rem(turn, 2)], w_ref[...])
 
@@ -361,8 +359,9 @@ def matmul_scatter(x, w, axis, size, *, interpret=None):
     x = x.reshape(size, -1, x.shape[1])
     strips = make_strips(axis, size, MATMUL_SCATTER, x.shape[1], w)
     tiles = strips.columns, strips.block.bm, strips.block.bn
-    copies = [pltpu.SemaphoreType.DMA(shape) for shape in ((2,), (2,), (strips.lanes, 2))]
-    scratch = [pltpu.VMEM((strips.lanes, 2, *tiles), jnp.float32), *copies]
+    places = strips.lanes, strips.places
+    copies = [pltpu.SemaphoreType.DMA(shape) for shape in ((2,), (2,), places)]
+    scratch = [pltpu.VMEM((*places, *tiles), jnp.float32), *copies]
     outside = (2, strips.lanes * strips.per_lane, *tiles), jnp.float32
 
     def place(s, b, lane, j, me):

@@ -15,15 +15,12 @@ from kernels.attention.vit import vision_transformer  # noqa: E402
 pytestmark = pytest.mark.slow
 
 HERE = [name for name in VIT_ATTENTION if name != "jax_flash"]  # which needs an XLA device
+by_kernel = lambda qkv, num_heads: vit_attention(qkv, num_heads, implementation="pallas")
 
 
 @pytest.fixture(scope="module")
 def expected():
     return losses(formula, dtype=torch.float64), losses("torch")
-
-
-def by_kernel(qkv, num_heads):
-    return vit_attention(qkv, num_heads, implementation="pallas")
 
 
 @pytest.mark.parametrize("attention", [*HERE, by_kernel])

@@ -44,16 +44,9 @@ def flash(q, k, v, *bias, **options):
     return flash_attention.flash_attention(q, k, v, *bias, sm_scale=128**-0.5, **options)
 
 
-def with_bias(rng):
-    return (*heads(rng), normal(rng, 1, 2, 256, 256))
-
-
-def with_segments(rng):
-    return (*heads(rng), np.repeat(np.array([0, 1, 2], np.int32), (60, 100, 96))[None])
-
-
-def within_segments(q, k, v, segments):
-    return attention(q, k, v, seen=segments[:, None, :, None] == segments[:, None, None, :])
+with_bias = lambda rng: (*heads(rng), normal(rng, 1, 2, 256, 256))
+SEGMENTS = np.repeat(np.array([0, 1, 2], np.int32), (60, 100, 96))[None]
+within = lambda q, k, v, s: attention(q, k, v, seen=s[:, None, :, None] == s[:, None, None])
 
 
 def splash(mask, q, k, v, heads="mha", **options):
@@ -149,10 +142,6 @@ def grouped_transposed(lhs, rhs, group_sizes):
     return jnp.einsum("km,mn,mg->gkn", lhs, rhs, one)
 
 
-def keys(rng):
-    return (rng.integers(1 << 32, size=2, dtype=np.uint32),)
-
-
 def threefry_reference(key):
     key = jax.random.wrap_key_data(key, impl="threefry2x32")
     return jax.random.bits(key, (256, 512), np.uint32)
@@ -174,7 +163,7 @@ KERNELS = {
     "flash_gradients": (causal, heads, lambda q, k, v: flash(q, k, v, causal=True), "q", "k", "v"),
     "flash_bf16": (attention, functools.partial(heads, **bf16), lambda q, k, v: flash(q, k, v)),
     "flash_biased": (attention, with_bias, lambda q, k, v, ab: flash(q, k, v, ab)),
-    "flash_segments": (within_segments, with_segments,
+    "flash_segments": (within, lambda rng: (*heads(rng), SEGMENTS),
         lambda q, k, v, segments: flash(q, k, v, segment_ids=segment(segments))),
     "splash_causal": (functools.partial(sparse, CAUSAL), scaled,
         lambda q, k, v: splash(CAUSAL, q, k, v)),
@@ -202,7 +191,7 @@ KERNELS = {
     # Its gradients are two more calls, of gmm and of tgmm.
     "gmm_gradients": (grouped, groups,
         lambda lhs, rhs, group_sizes: megablox_ops.gmm(lhs, rhs, group_sizes), "lhs", "rhs"),
-    "threefry_bits": (threefry_reference, keys,
+    "threefry_bits": (threefry_reference, lambda rng: (rng.integers(1 << 32, size=2, dtype="u4"),),
         lambda key: threefry.plthreefry_random_bits(key, 32, (256, 512))),
 }  # fmt: skip
 for name, (reference, arguments, function, *differentiable) in KERNELS.items():

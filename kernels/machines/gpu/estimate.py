@@ -49,8 +49,8 @@ BEST = {"memory": 0.968, "products": 0.817, "cache": 1.33}
 IN_LINE = {"xla": 0.47, "pallas": 0.73, "cuda": 0.59}
 STREAMS = ("fusion", "copy")  # what reads its operands once and writes its result
 LAUNCH = 5e-6  # seconds of a kernel besides its work, where nothing overlaps
-# What keeps an SM's memory pipe busy for a cycle: one access of a warp, shared or global.
-ACCESSES = ("LDS", "STS", "LDSM", "STSM", "LDG", "STG", "LDGSTS")
+# What keeps an SM's memory pipe busy for a cycle: a warp's access, shared, global or either.
+ACCESSES = ("LD", "ST", "LDS", "STS", "LDSM", "STSM", "LDG", "STG", "LDGSTS")
 
 WRITERS = {"triton": "Triton", "mosaic": "Mosaic GPU"}
 # Ends of the names of terms that are numbers, of kernels in loops too.

@@ -87,12 +87,13 @@ def test_a_pallas_kernel_is_a_bracket_made_from_its_code():
     assert step.kind == "pallas" and step.seconds[1] > step.seconds[0]
 
 
-def test_parts_of_a_kernel_are_counted_from_the_loop_that_multiplies():
+@pytest.mark.parametrize("access", ["LDSM R0", "LD.E.64 R0", "ST.E.128"])
+def test_parts_of_a_kernel_are_counted_from_the_loop_that_multiplies(access):
     """A warp's round does 64·128·16 multiply-adds of a warpgroup of four, in three instructions."""
-    loop = sass.SassLoop(tuple(map(_instruction, ("LDSM R0, [R1]", PRODUCT, "BRA `(.L_1)"))))
-    kernel = SimpleNamespace(
-        name="k", chip="h100", loops=(loop,), instructions=(), counts=Counter()
-    )
+    texts = f"{access}, [R1]", PRODUCT, "BRA `(.L_1)"
+    loop = sass.SassLoop(tuple(sass.SassInstruction(0, text, stall=1) for text in texts))
+    made_of = {"name": "k", "chip": "h100", "instructions": (), "counts": Counter()}
+    kernel, nothing = (SimpleNamespace(loops=loops, **made_of) for loops in ((loop,), ()))
     flops = 2 * 64 * 128 * 16 / 4 * 1000  # a thousand rounds of a warp
     made = gpu.parts(kernel, flops, 3.35e9)
     per = gpu.CHIPS["h100"].sms * gpu.CHIPS["h100"].tensor_clock_hz
@@ -104,16 +105,11 @@ def test_parts_of_a_kernel_are_counted_from_the_loop_that_multiplies():
     assert low == made.memory / BEST["memory"] and high == LAUNCH + line / IN_LINE["pallas"]
     with pytest.raises(ValueError, match="who is 'me'; accepted: xla, pallas, cuda"):
         made.bracket("me")
-    nothing = SimpleNamespace(name="k", chip="h100", loops=(), instructions=(), counts=Counter())
     with pytest.raises(ValueError, match="whose code multiplies nothing"):
         gpu.parts(nothing, 1.0, 1.0)
 
 
 PRODUCT = "HGMMA.64x128x16.F32.BF16 R24, gdesc[UR8], R24"
-
-
-def _instruction(text):
-    return sass.SassInstruction(0, text, stall=1)
 
 
 def recorded(name):

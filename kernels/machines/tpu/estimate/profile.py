@@ -134,7 +134,7 @@ def match(program: ExportedProgram, compiled: TpuProgram) -> dict[str, KernelPro
     for instruction in compiled.module.run:
         if not instruction.is_kernel or instruction.name in matched:
             continue
-        call = _find(free, instruction) or _find(program.calls, instruction)
+        call = _find((*free, *program.calls), instruction)
         if call is None:
             continue  # a kernel that XLA itself put there
         if call in free:
@@ -227,16 +227,14 @@ class Profile:
         ]
         results = yield Request(programs, ("profile",), seconds)
         for names, result in zip(kinds.values(), results, strict=True):
-            cycles = [
+            if cycles := [
                 i.profiled_cycles
                 for i in (result.module.run if isinstance(result, TpuProgram) else ())
                 if i.opcode == "sort" and i.profiled_cycles
-            ]
-            if cycles:
+            ]:
                 profiled.update(dict.fromkeys(names, cycles[0]))
             else:
-                failed = isinstance(result, TpuCompileError)
-                why = result.message if failed else "it says nothing of a sort"
+                why = getattr(result, "message", "it says nothing of a sort")
                 self.note(f"no static profile: {why}")
 
     def _profile_kernels(
@@ -263,8 +261,7 @@ class Profile:
         refused: dict[int, str] = {}
         for kernel, cut, programs in jobs:
             cycles: list[Any] = [_cycles_of(next(rest)) for _ in programs]
-            reasons = [c for c in cycles if isinstance(c, str)]
-            if reasons:
+            if reasons := [c for c in cycles if isinstance(c, str)]:
                 refused[id(kernel)] = reasons[0]
                 continue
             kernel.cycles, kernel.method = float(cycles[-1]), "static profile of the whole grid"
@@ -333,12 +330,16 @@ def _sort_alone(
 
 
 def _find(calls: Sequence[Any], instruction: HloInstruction) -> Any:
-    """The pallas_call with the instruction's result shapes and, of several, with its name."""
-    shapes = tuple(a.shape for a in instruction.results)
-    fitting = [c for c in calls if tuple(o.shape for o in c.outputs) == shapes]
-    base = re.sub(r"(\.\d+)+$", "", instruction.name)
-    named = [c for c in fitting if re.sub(r"\W", "_", c.name) == re.sub(r"\W", "_", base)]
-    return (named or fitting or [None])[0]
+    """The pallas_call with the instruction's results and, of several, its name and operands."""
+    base = re.sub(r"\W", "_", re.sub(r"(\.\d+)+$", "", instruction.name))
+    results, operands = ([a.shape for a in x] for x in (instruction.results, instruction.operands))
+
+    def likeness(call: Any) -> tuple[bool, bool]:
+        read = [o.shape for o in call.inputs]  # prefetched scalars come before
+        return re.sub(r"\W", "_", call.name) == base, operands[len(operands) - len(read) :] == read
+
+    fitting = [c for c in calls if [o.shape for o in c.outputs] == results]
+    return max(fitting, key=likeness, default=None)
 
 
 @dataclass(frozen=True)
