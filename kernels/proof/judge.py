@@ -222,8 +222,8 @@ def _pulled_exact(contract: Contract, workload: Workload, seed: int) -> Any:
     def sizes() -> Sequence[Any] | None:
         with jax.enable_x64(True):
             if size := contract.gradient_magnitude:
-                found = size(*wide.arguments, *wide_cotangents, **workload.options)
-                return [np.asarray(s) for s in found]
+                behind = size(*wide.arguments, *wide_cotangents, **workload.options)
+                return [np.asarray(s) for s in behind]
             if not contract.magnitude:
                 return None
             # |dz| |y|ᵀ and |x|ᵀ |dz|: the gradient's own sums of absolute values.
