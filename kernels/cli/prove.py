@@ -58,22 +58,29 @@ def prove(
         from kernels.yours import machines
         from kernels.yours.proving import RUNGS as known
         from kernels.yours.proving import prove_file
-        from kernels.yours.report import Report
+        from kernels.yours.report import FAILED, ProblemResult, Report
         from kernels.yours.shapes import mesh_of
 
         writable(junit, markdown)
         rungs = options.repeated("--rung", rung, known) or known
         chips = options.repeated("--chip", chip, machines.chips())
-        report = Report(())
+        report, refused, asked = Report(()), [], [file_and_name(file) for file in files]
         with progress(counted=False) as bar:
             task = bar.add_task("")
-            for path, name in [file_and_name(file) for file in files]:
+            for path, name in asked:
                 if marked and b"proves" not in Path(path).read_bytes():
                     continue
                 say = lambda words: bar.update(task, description=escape(words))
                 more: dict[str, Any] = dict(sandbox=sandbox, mesh=mesh_of(mesh), progress=say)
                 more |= dict(rungs=rungs, chips=chips, seed=seed, timeout=timeout)
-                report += prove_file(path, name, **more)
+                try:
+                    report += prove_file(path, name, **more)
+                except ValueError as error:  # beside what the others' reports say
+                    refused.append(error)
+                    words = (Path(path).name, "load", "the file", FAILED, str(error))
+                    report += Report((ProblemResult(*words),))
+        if len(refused) == len(asked):
+            raise refused[0]
         write(junit, report.junit())
         write(markdown, report.markdown())
         console.print(report)

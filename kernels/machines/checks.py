@@ -26,7 +26,8 @@ def brief(error: BaseException) -> str:
 def located(error: BaseException) -> str:
     """An exception in one line, with "(file.py:line)" of what raised it outside of libraries."""
     if isinstance(error, SyntaxError):
-        place = f" ({Path(error.filename).name}:{error.lineno})" if error.filename else ""
+        line = f":{error.lineno}" if error.lineno else ""  # of NUL bytes Python tells none
+        place = f" ({Path(error.filename).name}{line})" if error.filename else ""
         return f"{type(error).__name__}: {error.msg}{place}"
     words = str(error).splitlines()[0] if type(error) is ValueError and str(error) else brief(error)
     theirs = [f for f in traceback.extract_tb(error.__traceback__) if user_file(f.filename)]
@@ -100,8 +101,10 @@ def known(value: Any) -> np.ndarray | None:
     return None if isinstance(value, Tracer) else np.asarray(value)
 
 
-def takes(argument: str, function: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
-    """Check that `function` takes these arguments, as far as its signature tells."""
+def takes(
+    argument: str, function: Any, args: Sequence[Any], named: Mapping[str, Any], over: Any = ()
+) -> None:
+    """Check that `function` takes these, as far as its signature tells; --over names some."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of something built in
@@ -115,7 +118,7 @@ def takes(argument: str, function: Any, args: Sequence[Any], named: Mapping[str,
         wrong = [name for name in named if name not in free]
         if wrong and all(p.kind != p.VAR_KEYWORD for p in known):
             accepted = ", ".join(free) or f"no name, by {name_of(function)}{signature}"
-            fail(argument, repr(wrong[0]), accepted)
+            fail("--over" if wrong[0] in over else argument, repr(wrong[0]), accepted)
         words = ", ".join([f"{len(args)} positional", *named])
         fail(argument, f"{words} ({error})", f"{name_of(function)}{signature}")
 

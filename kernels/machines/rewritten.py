@@ -45,7 +45,7 @@ def _in_float64(equation: Any, values: Sequence[Any]) -> list[Any]:
         narrow = [jnp.asarray(v, jaxprs.dtype(o)) if _is_float(v) else v for v, o in operands]
         return jaxprs.bound(equation, narrow)
     casts: dict[str, Any] = {
-        key: jnp.float64
+        key: jnp.dtype(jnp.float64)
         for key, dtype in equation.params.items()
         if key in ("new_dtype", "preferred_element_type", "dtype")
         and dtype is not None

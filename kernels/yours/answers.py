@@ -56,15 +56,18 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
     except BaseException as error:  # also of a file that calls sys.exit
         if isinstance(error, (KeyboardInterrupt, Late)):
             raise
-        return {"error": in_a_line(error)}
+        return {"error": in_a_line(error, str(question.get("path", "")))}
 
 
 class Late(BaseException):
     """The time is up; nobody's `except Exception` stops it."""
 
 
-def in_a_line(error: BaseException) -> str:
-    """An exception in one line, with the reader's line of code that raised it."""
+def in_a_line(error: BaseException, path: str = "") -> str:
+    """An exception in one line, with the reader's line of code that raised it; of a file with NUL
+    bytes, which Python does not name, its path."""
+    if isinstance(error, SyntaxError):
+        error.filename = error.filename or path
     ended = f"{declared.ENDED}: " * isinstance(error, SystemExit)
     return ended + plainly(str(error) if isinstance(error, (Refused, Skipped)) else located(error))
 
@@ -137,9 +140,9 @@ def load(
 
                 cloudpickle.register_pickle_by_value(module(known.file))
             claim = Claim(_on(known, mesh))
-            problems = [str(w) for w in claim.workloads.named]
             with multiplying(WHOLE):
                 claim.outputs  # noqa: B018  # runs the reference once
+            problems = [str(w) for w in claim.workloads.named]
             _claims[known.name] = claim
             devices = str(claim.spread or "")
             asked = {"chips": known.chips, "budget": known.budget, "devices": devices}
@@ -166,7 +169,7 @@ def weigh(
     try:
         ast.parse(text, path)
     except SyntaxError as error:
-        refused = {"verdict": "refused", "rung": "trace", "why": in_a_line(error)}
+        refused = {"verdict": "refused", "rung": "trace", "why": in_a_line(error, path)}
         return {"chips": [refused | {"chip": chip} for chip in chips], "gone": []}
     if reference:
         title, whole = Path(path).stem, models.full(path, reference)
@@ -412,7 +415,7 @@ def tune(
     function, positional, named = target(path, name, args)
     if (known := _marked(path).get(name)) and known.spread:
         fail("function", f"{name}, on {known.spread}", "one for a single device; explain takes it")
-    takes("--over", function, positional, named | tunings[0])
+    takes("--args", function, positional, named | tunings[0], tunings[0])
     refused = {"seconds": None, "bound": "", "band": "", "on_data": "", "passing": False}
     trials: dict[int, dict[str, Any]] = {}
     programs = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,8 +43,7 @@ def most_rounded(jaxpr: Any) -> PartialSum:
     for equation in filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(jaxpr)):
         body = jax_pallas.kernel(equation)
         memories = [_Memory() for _ in jaxprs.inputs(body)]
-        for _ in range(ROUNDS):
-            _run(body, memories, stored)
+        _settled(ROUNDS, memories, functools.partial(_run, body, memories, stored))
     return _joined(stored)
 
 
@@ -138,6 +138,20 @@ def _of_loop(equation: Any, values: list[Any], stored: list[PartialSum]) -> list
         body, fixed, rounds = whole.body, whole.of_body, ROUNDS
         carried = len(values) - fixed
     before, rest, results = values[:fixed], values[fixed + carried :], values[fixed:]
-    for _ in range(min(rounds, ROUNDS)):
-        results = _run(body, [*before, *results[:carried], *rest], stored)
+
+    def go() -> list[Any]:
+        results[:] = _run(body, [*before, *results[:carried], *rest], stored)
+        return [*results]
+
+    _settled(min(rounds, ROUNDS), values, go)
     return results
+
+
+def _settled(rounds: int, memories: Sequence[Any], go: Callable[[], Any]) -> None:
+    """Go so often, or until nothing changes: from then on nothing would."""
+    known: Any = None
+    for _ in range(rounds):
+        results = go()
+        before, known = known, ([getattr(one, "sum", None) for one in memories], results)
+        if known == before:
+            return

@@ -22,8 +22,6 @@ from kernels.machines.pallas.exchange import Message, duration
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.catalog import OPERATORS
 
-# --- all_gather and reduce_scatter ---------------------------------------------------------------
-
 TORUS = OPERATORS["all_gather"].workloads["torus"]
 
 
@@ -58,8 +56,6 @@ def test_uneven_parts_of_a_ring_and_how_it_goes():
     barriers = {ring.make_ring("x", 4, kind, 8, "float32").barrier for kind in (0, 1)}
     assert len(barriers) == 2
 
-
-# --- all_to_all, and experts over four chips ------------------------------------------------------
 
 TOP, EXPERTS = 2, 8
 
@@ -121,8 +117,6 @@ def test_experts_over_four_chips_are_those_of_one():
         for result, exact in zip(run.result, wanted, strict=True):
             assert np.abs(result - exact).max() < 1e-4 * np.abs(exact).max()
 
-
-# --- products on a ring ---------------------------------------------------------------------------
 
 NAMES = "all_gather_matmul", "matmul_reduce_scatter"
 
@@ -212,9 +206,6 @@ def test_work_hides_messages_and_what_it_does_not_hide_is_waited_for():
     assert duration([sent(0, 1), sent(0, 2), wait(0), wait(0)], 100, 1, 0) == 110
 
 
-# --- attention on a ring --------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("devices", [1, 2, 7])
 def test_zigzag_gives_each_device_as_many_pairs_and_leads_back(devices):
     tokens = np.arange(devices * 6)
@@ -267,9 +258,6 @@ def test_a_ring_along_one_axis_of_two():
     assert np.array_equal(runs[0].result, runs[1].result)
     result = runs[0].result.reshape(2, 1, 2, 8, 16).transpose(2, 0, 1, 3, 4)
     assert np.abs(result - wanted).max() < 1e-6 * np.abs(v).max()
-
-
-# --- faults that the rungs see --------------------------------------------------------------------
 
 
 def in_the_other_order(x, axis_name, *, interpret):

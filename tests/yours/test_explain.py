@@ -276,6 +276,8 @@ def test_tune_ranks_and_goes_on_where_it_was(here):
     assert ranked[:2] == ["64", "8"] and set(ranked[2:]) == {"4", "96"}
     assert re.search(r"\d measurements? |[−+]\d+ … ", done.stdout)
     assert "a divisor of 256" in " ".join(done.stdout.split())
+    stray = command(here, *given, "--args", "f32[256,256] extent=3")
+    assert stray.returncode == 2 and "--args is 'extent'; accepted: " in stray.stderr
     assert "4 of 4 were known from an earlier run" in command(here, *given).stdout
 
 

@@ -226,10 +226,11 @@ def test_the_schema_is_printed():
 def test_a_late_kernel_is_not_begun_and_what_is_no_python_is_refused(tmp_path):
     with proving.asking(9.0, whole=1e-9) as ask, pytest.raises(proving.Lost, match="--timeout"):
         ask({"what": "load"})
-    (tmp_path / "bad.py").write_text("def f(:\n")
-    [entry] = judging.entries([str(tmp_path)])
-    [on] = answers.weigh(("v6e",), 1.0, entry.path, reference=entry.reference)["chips"]
-    assert on["verdict"] == "refused" and "SyntaxError" in on["why"]
+    for text in ("def f(:\n", "x = 1\0\n"):
+        (tmp_path / "bad.py").write_text(text)
+        [entry] = judging.entries([str(tmp_path)])
+        [on] = answers.weigh(("v6e",), 1.0, entry.path, reference=entry.reference)["chips"]
+        assert on["verdict"] == "refused" and "SyntaxError" in on["why"] and "bad.py" in on["why"]
 
 
 def test_a_file_that_has_no_reference_stops_no_folder(tmp_path):

@@ -23,6 +23,7 @@ from jax.experimental.pallas import tpu as pltpu
 import kernels
 from kernels.machines import child
 from kernels.machines.compat import jax_views
+from kernels.machines.compat.jax_products import WHOLE, multiplying
 from kernels.machines.optional import MissingPackage, available
 from kernels.proof import ladder
 from kernels.proof.backends.pallas_tpu import Brought
@@ -383,10 +384,11 @@ def test_the_size_of_a_gradient_counts_what_cancels_on_the_way():
     back = np.ones((4, 32))
     with jax.enable_x64(True):
         [size] = claim.gradient_magnitude(*wide, back)
+        [least] = claim.gradient_rounding(*wide, back)
         _, pull = jax.vjp(attention, *wide)
         gradient = np.abs(pull(back)[0])
     terms = np.abs(wide[2] @ back[0]).min() * np.abs(wide[1]).min(0)
-    assert gradient[0].max() < 1e-30 and (size[0] > terms).all()
+    assert gradient[0].max() < 1e-30 and (size[0] > terms).all() and (least <= size).all()
     assert (size[1:] >= gradient[1:]).all() and np.median(size[1:] / gradient[1:]) < 1e3
 
 
@@ -423,6 +425,7 @@ of_itself.defvjp(lambda x: (in_float32(x), None), lambda _, g: (g / 3,))
             lambda carry: (carry[0] + 1, in_float32(carry[1])),
             (0, x.astype(jnp.float32)),
         )[1],
+        lambda x: x * jax.nn.one_hot(jnp.arange(1), 1)[0] / 3,
         lambda x: jax.lax.scan(lambda last, row: (row, in_float32(row)), x[0], x, reverse=True)[1],
         lambda x: jax.lax.scan(
             lambda sum_, row: (sum_ + row / 3, sum_ * 0 + row / 3), jnp.zeros(128, jnp.float32), x
@@ -432,7 +435,7 @@ of_itself.defvjp(lambda x: (in_float32(x), None), lambda _, g: (g / 3,))
 def test_a_reference_that_casts_is_widened(reference):
     claim = Claim(declared.Declared(reference, reference, draw))
     x = claim.workloads.arguments(claim.workloads.named[0])[0].astype(np.float64)
-    with jax.enable_x64(True):
+    with multiplying(WHOLE), jax.enable_x64(True):
         [found] = claim.reference(x)
     np.testing.assert_allclose(np.asarray(found), x / 3, rtol=1e-15)
 
@@ -446,6 +449,10 @@ def test_the_command_writes_its_reports(tmp_path):
     suite = ElementTree.parse(junit).getroot().find("testsuite")
     assert suite.get("name") == "unwritten" and int(suite.get("failures")) == 4
     assert "| `unwritten` | interpret | 4 | **FAILED** |" in markdown.read_text()
+    (plain := tmp_path / "plain.py").write_text("x = 1\n")
+    both = run("prove", plain, f"{FILE}:unwritten", *words)
+    assert both.exit_code == 1 and "FAILED unwritten" in both.stdout
+    assert "FAILED plain.py, load" in both.stdout and run("prove", plain, plain).exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -454,10 +461,11 @@ def test_the_command_writes_its_reports(tmp_path):
         (None, "accepted: a Python file"),
         ("import nothing_of_that_name\n", "No module named 'nothing_of_that_name' (mine.py:1)"),
         ("def f(:\n", "SyntaxError: invalid syntax (mine.py:1)"),
+        ("x = 1\0\n", "SyntaxError: source code string cannot contain null bytes (mine.py)"),
         ("x = 1\n", "marks nothing to prove; accepted: one with @kernels.proves"),
         ("import sys\nsys.exit(3)\n", "it ended its process: SystemExit: 3 (mine.py:2)"),
     ],
-    ids=["no-file", "import", "syntax", "nothing", "exit"],
+    ids=["no-file", "import", "syntax", "nul", "nothing", "exit"],
 )
 def test_a_file_that_cannot_be_proven_says_why(tmp_path, text, says):
     if text is not None:

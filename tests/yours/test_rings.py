@@ -81,9 +81,6 @@ def test_explain_says_what_a_device_does():
     assert "f32[4096,1024]" in page
 
 
-# --- what is refused ------------------------------------------------------------------------------
-
-
 test_a_wrong_mesh_is_refused_before_anything_runs = refuses(
     lambda options: kernels.prove(rings.gather, **HANDED | FOUR | options, rungs=("compile",)),
     ({"mesh": {}}, r"mesh is {}; accepted: axis name"),

@@ -87,8 +87,6 @@ class NeuronMachine(Loops):
         self.turns: Any = None  # who takes turns, where several programs run at once
         self._names: Counter[str] = Counter()
 
-    # --- programs of a launch grid ---------------------------------------------------------------
-
     @property
     def grid_programs(self) -> range:
         """The numbers of all programs."""
@@ -113,8 +111,6 @@ class NeuronMachine(Loops):
         if self.turns is None:
             refuse(f"{name}: there is one core; start the kernel with kernel[2]")
         self.turns.meet(name)
-
-    # --- memory ----------------------------------------------------------------------------------
 
     def allocate(
         self,
@@ -202,8 +198,6 @@ class NeuronMachine(Loops):
                 f"{what} takes {size / 1024:.1f} KiB of each partition, which has "
                 f"{limit // 1024} KiB"
             )
-
-    # --- instructions ----------------------------------------------------------------------------
 
     def compute(
         self,
@@ -567,8 +561,6 @@ class NeuronMachine(Loops):
                 either,
             )
         )
-
-    # --- at the end ------------------------------------------------------------------------------
 
     def finish(self, outputs: Sequence[View]) -> None:
         """What can only be judged when the kernel has ended: outputs and room."""

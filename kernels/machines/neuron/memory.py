@@ -265,8 +265,6 @@ class View:
     def __repr__(self) -> str:
         return f"{self._storage.name} {list(self._data.shape)} in {self._storage.buffer}"
 
-    # --- what the machine does with it -----------------------------------------------------------
-
     def _values(self) -> np.ndarray:
         return self._data
 
@@ -312,8 +310,6 @@ class View:
         lines = [np.arange(n) * stride for stride, n in zip(self._data.strides, self.shape)]
         return lattice(self._offset, lines) // self._storage.data.itemsize
 
-    # --- what no kernel may do -------------------------------------------------------------------
-
     def __len__(self) -> int:
         refuse(f"len({self}): a tile has a shape, and no length in a kernel")
 
@@ -337,8 +333,6 @@ class View:
         return True
 
     __float__ = __int__ = __index__ = _no_number
-
-    # --- views of it -----------------------------------------------------------------------------
 
     def _like(
         self,

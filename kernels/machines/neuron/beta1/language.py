@@ -62,9 +62,6 @@ fp32 = SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(n
 finfo = np.finfo
 
 
-# --- indices -------------------------------------------------------------------------------------
-
-
 def arange(*bounds: int) -> np.ndarray:
     """Indices; with [:, None] those of partitions, with [None, :] those within a partition."""
     return np.arange(*bounds)
@@ -88,9 +85,6 @@ class par_dim(int):
     """Marks the dimension of the partitions; those before it are a list of blocks."""
 
 
-# --- the launch grid -----------------------------------------------------------------------------
-
-
 class nc(int):
     """nl.nc(n): programs of the grid on so many cores."""
 
@@ -103,9 +97,6 @@ def spmd_dim(*sizes: int) -> int:
 def num_programs(axes=None) -> Any:
     """How many programs the launch grid has, along axes."""
     return grid.num_programs(axes)
-
-
-# --- making tiles --------------------------------------------------------------------------------
 
 
 def ndarray(shape, dtype, *, buffer=None, name: str = "", **options) -> Beta1Tile:
@@ -173,9 +164,6 @@ def _like(x, dtype) -> Beta1Tile:
     return new(x.shape, x.dtype if dtype is None else dtype)
 
 
-# --- moving tiles --------------------------------------------------------------------------------
-
-
 def load(src, *, mask=None, dtype=None, **options) -> Beta1Tile:
     """Copy from HBM into a new tile; what the mask leaves out is anything."""
     core = machine()
@@ -234,9 +222,6 @@ def _copied(operation, src, *, mask=None, dtype=None, **options) -> Beta1Tile:
         _check("copy", src)
     elementwise.tensor_copy(tile, taken, what="copy")
     return tile
-
-
-# --- loops ---------------------------------------------------------------------------------------
 
 
 class _Index(int):
@@ -306,9 +291,6 @@ def loop_reduce(x, op, loop_indices, *, dtype=None, mask=None, **options) -> Any
         return total
     elementwise.tensor_tensor(known, known, x, operation, what="loop_reduce")
     return known
-
-
-# --- an element at a time ------------------------------------------------------------------------
 
 
 def _spread(name: str, operands: list[Any]) -> tuple[int, ...]:
@@ -439,9 +421,6 @@ def random_seed(seed, *, mask=None, **options) -> None:
     machine().rng = np.random.default_rng(int(np.abs(number)))
 
 
-# --- reductions ----------------------------------------------------------------------------------
-
-
 def _reduced(
     op,
     x,
@@ -517,9 +496,6 @@ def rms_norm(
     return step("multiply", scaled, w, dtype=x.dtype if dtype is None else dtype)
 
 
-# --- the Tensor engine, and where elements go ----------------------------------------------------
-
-
 def _in_sbuf(tile) -> Any:
     """A tile where the Tensor engine reads; the compiler copies what is in PSUM."""
     return _steps("copy")("copy", tile) if tile.buffer == PSUM else tile
@@ -565,8 +541,6 @@ def gather_flattened(data, indices, *, mask=None, dtype=None, **options) -> Beta
     places.nc_n_gather(tile, data, indices)
     return tile
 
-
-# --- operations and operators --------------------------------------------------------------------
 
 _OPERATIONS: dict[str, Any] = {
     name: TileFunction(operation, _applied) for name, operation in TABLE.items() if name != "divide"

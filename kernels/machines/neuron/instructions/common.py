@@ -126,8 +126,6 @@ def packed_in_row(*operands: View) -> bool:
     return all(o._stride == o.dtype.itemsize for o in operands)
 
 
-# --- an engine's accumulators --------------------------------------------------------------------
-
 IDENTITY = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "minimum": np.inf}
 REDUCERS = tuple(name for name in IDENTITY if name != "subtract")
 

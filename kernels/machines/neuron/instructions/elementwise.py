@@ -36,8 +36,6 @@ from kernels.machines.neuron.operations import (
     resolve,
 )
 
-# --- filling and copying -------------------------------------------------------------------------
-
 
 def memset(dst, value, engine=UNKNOWN, name=None, *, what: str = "memset") -> None:
     """Fill a tile with a constant."""
@@ -155,9 +153,6 @@ def dropout(dst, data, prob, name=None) -> None:
         return np.where(drop, np.float32(0), values)
 
     machine().compute("Vector", "dropout", apply, dst, data, columns=columns)
-
-
-# --- arithmetic ----------------------------------------------------------------------------------
 
 
 def tensor_tensor(
@@ -351,9 +346,6 @@ def reciprocal(dst, data, name=None) -> None:
     machine().compute(
         "Vector", "reciprocal", lambda x: np.float32(1) / x, dst, data, work=8 * data._elements
     )
-
-
-# --- functions of the Scalar engine --------------------------------------------------------------
 
 
 def activation(

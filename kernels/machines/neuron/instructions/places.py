@@ -23,8 +23,6 @@ from kernels.machines.neuron.operations import TABLE, binary
 FP32_MIN = float(np.finfo(np.float32).min)
 COMPARISONS = ("equal", "less", "less_equal", "greater", "greater_equal")
 
-# --- patterns and choices ------------------------------------------------------------------------
-
 
 def _pattern(what: str, dst, pattern, offset: int, channel_multiplier: int) -> np.ndarray:
     """offset + partition × channel_multiplier + Σ steps, [partitions, elements]."""
@@ -139,9 +137,6 @@ def range_select(
     reduce_last("Vector", dst, numbers, TABLE["maximum"], reduce_res, reduce_cmd)
 
 
-# --- searching -----------------------------------------------------------------------------------
-
-
 def max8(dst, src, name=None) -> None:
     """The 8 largest numbers of each partition, from the largest on."""
     tiles("max8", dst=dst, src=src)
@@ -252,9 +247,6 @@ def sequence_bounds(dst, segment_ids, name=None) -> None:
         return np.stack([first, last]).reshape(dst.shape)
 
     on_gpsimd(what, apply, dst, segment_ids, work=n, shapes=False)
-
-
-# --- gathering -----------------------------------------------------------------------------------
 
 
 def nc_stream_shuffle(dst, src, shuffle_mask: Sequence[int], name=None) -> None:

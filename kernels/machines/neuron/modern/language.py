@@ -61,9 +61,6 @@ class NKIObject(metaclass=_Fields):
             setattr(self, name, value)
 
 
-# --- making tiles --------------------------------------------------------------------------------
-
-
 def ndarray(
     shape: Sequence[int],
     dtype,
@@ -103,9 +100,6 @@ def shared_identity_matrix(n: int, dtype=dtypes.uint8, dst=None) -> Tensor:
     return tile
 
 
-# --- moving tiles --------------------------------------------------------------------------------
-
-
 def load(src: Tensor, dtype=None, **options) -> Tensor:
     """A new tile in SBUF with the numbers of a tensor in HBM."""
     if not isinstance(src, Tensor) or src._on_chip:
@@ -140,9 +134,6 @@ def broadcast_to(x: Tensor, shape: Sequence[int], dtype=None) -> Tensor:
         spread(tile, x)
         return tile
     return _unary(TABLE["copy"], x.broadcast_to(wanted), dtype)
-
-
-# --- operations ----------------------------------------------------------------------------------
 
 
 def _elementwise(operation, *operands, dtype=None, **options) -> Tensor:
@@ -203,9 +194,6 @@ def _reduced(operation, x, axis, dtype=None, keepdims: bool = False, **options) 
     tile = ndarray(shape, x.dtype if dtype is None else dtype)
     tensor_reduce(tile, operation, x, axes, what=operation.name)
     return tile
-
-
-# --- loops, the launch grid, the rest ------------------------------------------------------------
 
 
 def affine_range(*bounds: int) -> Iterator[int]:
