@@ -1,6 +1,7 @@
 // What tests/browser/test_pages.py asks of a page.
 ({
-    // The theme lets keys reach what scrolls 0.3 s after a change of width; two frames on it began.
+    // The theme lets keys reach what scrolls 0.3 s after a change of width, or of what the page
+    // holds; two frames on it began.
     themeBegins() {
         const then = (done) => requestAnimationFrame(
             () => requestAnimationFrame(() => setTimeout(done, 320)));

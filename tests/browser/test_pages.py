@@ -30,9 +30,11 @@ def ask(page, question):
 
 def violations(page, axe):
     """What axe-core finds serious or critical, a line each."""
-    ask(page, "themeBegins")  # and goes on meanwhile
-    if not page.evaluate("'axe' in window"):
+    fresh = not page.evaluate("'axe' in window")
+    if fresh:
         ask(page, "thin")
+    ask(page, "themeBegins")  # after what changes the page, and goes on meanwhile
+    if fresh:
         page.evaluate(axe)
     return [
         f"{rule['id']}: {node['target']}: {node['failureSummary']}"
