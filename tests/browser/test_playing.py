@@ -544,8 +544,9 @@ def lab(tmp_path):
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait(infos := lambda: [*(tmp_path / "JUPYTER_RUNTIME_DIR").glob("jpserver-*.json")])
-        info = json.loads(infos()[0].read_text())
+        files = (tmp_path / "JUPYTER_RUNTIME_DIR").glob  # there before the server has written it
+        wait(infos := lambda: [t for f in files("jpserver-*.json") if "}" in (t := f.read_text())])
+        info = json.loads(infos()[0])
         yield f"http://127.0.0.1:{info['port']}/lab/tree/mine.ipynb?token={info['token']}"
     finally:
         server.terminate()
