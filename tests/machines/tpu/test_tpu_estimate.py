@@ -280,9 +280,10 @@ def test_of_results_of_one_shape_the_operands_tell_whose_kernel_it_is(scratch):
     estimate = tpu.estimate(lambda x, w, y, v: (matmul(x, w), matmul(y, v)), *arrays)
     calls = [op.call for op in estimate.ops if op.call]
     for order in (calls, calls[::-1]):
-        for found in profile.match(SimpleNamespace(calls=order), estimate.compiled).values():
-            read = [operand.shape for operand in found.call.inputs]
-            assert read == [array.shape for array in found.instruction.operands]
+        kernels = profile.match(SimpleNamespace(calls=order), estimate.compiled).values()
+        read = [[operand.shape for operand in kernel.call.inputs] for kernel in kernels]
+        wanted = [[array.shape for array in kernel.instruction.operands] for kernel in kernels]
+        assert len(read) == 2 and read == wanted
 
 
 def test_what_is_remembered_is_bounded(scratch, forgotten, monkeypatch):
