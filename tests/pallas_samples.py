@@ -25,16 +25,16 @@ def blockwise(sizes, block, dtype=jnp.float32, body=copy, **options):
     return pl.pallas_call(body, out_shape=array, **options), array
 
 
-def chosen_rows(body=lambda s, x, o: copy(x, o), index=lambda i, s: (s[i], 0), rows=64):
+def chosen_rows(body=lambda s, x, o: copy(x, o), index=lambda i, s: (s[i], 0), rows=64, wide=128):
     """A kernel (scalars, x, o) on eight blocks of rows that prefetched scalars may choose."""
-    block = (rows // 8, 128)
+    block = (rows // 8, wide)
     spec = pltpu.PrefetchScalarGridSpec(
         num_scalar_prefetch=1,
         grid=(8,),
         in_specs=[pl.BlockSpec(block, index)],
         out_specs=pl.BlockSpec(block, lambda i, s: (i, 0)),
     )
-    return pl.pallas_call(body, grid_spec=spec, out_shape=shape(rows, 128, dtype=jnp.float32))
+    return pl.pallas_call(body, grid_spec=spec, out_shape=shape(rows, wide, dtype=jnp.float32))
 
 
 def products(n, block):

@@ -4,11 +4,10 @@ import dataclasses
 import json
 from types import SimpleNamespace
 
+import commands
 import pytest
-from typer.testing import CliRunner
 
 from kernels import figures, tpu
-from kernels.cli import app, terminal
 from kernels.machines.tpu.estimate import bands, rates
 from kernels.machines.tpu.estimate.rates import RATES
 from kernels.machines.tpu.pool import libtpu_version
@@ -19,14 +18,9 @@ ONE = figures.Record(operator="matmul", implementation="xla", sizes={"m": 512, "
     versions="jax 0.10.2", date="2026-11-25")  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def wide(monkeypatch):
-    monkeypatch.setattr(terminal.console, "width", 200)
-
-
-def run(*arguments):
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    return result.exit_code, result.output
+def run(*words):
+    done = commands.run(*words, columns=200)
+    return done.exit_code, done.output
 
 
 def reads(m):

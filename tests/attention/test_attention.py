@@ -1,14 +1,13 @@
 """attention and vit_attention: what the ladder does not ask."""
 
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from close import assert_close, assert_right, assert_same_formula
+from close import assert_close, assert_right
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from refused import refuses
@@ -55,28 +54,6 @@ def test_any_lengths_with_any_legal_block(sizes, causal, tiles):
     q, k, v = operands(*sizes)
     got = attention(q, k, v, causal=causal, block=AttentionBlocks(*tiles, heads=2))
     assert_right("attention", got, q, k, v, causal=causal)
-
-
-def test_the_reference_is_jax_s_own_attention():
-    for causal, scale, window, heads in itertools.product(
-        (False, True), (None, 0.3), (None, 2, (3, 1)), (3, 1)
-    ):
-        q, k, v = operands(2, 3, 7, 9, 4)
-        k, v = k[:, :heads], v[:, :heads]
-        wide = [x.astype(np.float64) for x in (q, k, v)]
-        options = {"causal": causal, "scale": scale, "window": window}
-        theirs = jax.nn.dot_product_attention(
-            *(jnp.swapaxes(x, 1, 2) for x in (q, k, v)),
-            scale=scale,
-            is_causal=causal,
-            local_window_size=window,
-        )
-        assert_close(
-            np.swapaxes(theirs, 1, 2),
-            reference.attention(*wide, **options),
-            reference.attention(q, k, v, **options),
-            reference.attention_magnitude(*wide, **options),
-        )
 
 
 def test_a_causal_query_does_not_depend_on_later_keys():
@@ -297,30 +274,9 @@ class TestAttentionBlocks:
             assert bytes_ < found.vmem_limit_bytes < chip.vmem_bytes
             assert found.chip is chip
 
-    def test_a_smaller_vmem_gets_smaller_programs(self):
-        found = {
-            name: plan(16384, 16384, 8, 256, np.dtype("float32"), backward=True, chip=chip)
-            for name, chip in CHIPS.items()
-        }
-        assert found["v5e"].block == found["v6e"].block
-        assert found["v5p"].block.tokens < found["v5e"].block.tokens
-        assert found["v5p"].vmem_limit_bytes == 56 << 20
-
 
 class TestBlockSparse:
     MASK = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], bool)
-
-    def test_is_attention_with_the_scores_of_other_blocks_hidden(self):
-        """The reference, by hand; the ladder holds the kernel to it."""
-        q, k, v = (x.astype(np.float64) for x in operands(2, 3, 300, 330, 40))
-        s = q @ k.swapaxes(2, 3) * 40**-0.5
-        s[:, :, np.kron(self.MASK, np.ones((128, 128)))[:300, :330] == 0] = -np.inf
-        p = np.exp(s - s.max(-1, keepdims=True))
-        want = p / p.sum(-1, keepdims=True) @ v
-        arguments = q, k, v, self.MASK
-        size = reference.block_sparse_attention_magnitude(*arguments, block=SMALL)
-        got = reference.block_sparse_attention(*arguments, block=SMALL)
-        assert_same_formula(got, want, size)
 
     def test_all_blocks_are_attention(self):
         q, k, v = operands(1, 2, 256, 256, 128)
@@ -359,10 +315,6 @@ def packed_qkv(batch, tokens, heads, head_dim, dtype="float32"):
     return x.astype(getattr(ml_dtypes, dtype, dtype))
 
 
-def kernels_of(function, *shapes):
-    return [call.name for call in calls(function, *shapes)]
-
-
 def test_the_order_is_that_of_timm_s_qkv_linear():
     """timm: qkv(x).reshape(B, N, 3, heads, head_dim).permute(2, 0, 3, 1, 4).unbind(0)."""
     qkv = RNG.standard_normal((2, 5, 3 * 4 * 8))
@@ -370,16 +322,6 @@ def test_the_order_is_that_of_timm_s_qkv_linear():
     for got, want in zip(unpack(qkv, 4), (q, k, v), strict=True):
         assert np.array_equal(got, want)
     assert np.array_equal(pack(q, k, v), qkv)
-    wide = qkv.astype(np.float64)
-    want = []
-    for q, k, v in zip(*(x.swapaxes(0, 1) for x in unpack(wide, 4)), strict=True):  # of a head
-        s = np.exp(q @ k.swapaxes(1, 2) * 8**-0.5)
-        want.append(s / s.sum(-1, keepdims=True) @ v)
-    assert_same_formula(
-        reference.vit_attention(wide, 4),
-        np.concatenate(want, axis=-1),
-        reference.vit_attention_magnitude(wide, 4),
-    )
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -404,8 +346,8 @@ def test_two_kernels_and_nothing_else_moves_an_array():
         o, back = jax.vjp(f, qkv)
         return o, back(do)
 
-    assert kernels_of(f, qkv) == ["vit_attention_forward"]
-    assert kernels_of(both, qkv, o) == ["vit_attention_forward", "vit_attention_backward"]
+    names = [[call.name for call in calls(*each)] for each in ((f, qkv), (both, qkv, o))]
+    assert names == [names[1][:1], ["vit_attention_forward", "vit_attention_backward"]]
     text = jax.jit(both).trace(qkv, o).lower(lowering_platforms=("tpu",)).as_text()
     assert text.count("tpu_custom_call") == 2
     assert "stablehlo.transpose" not in text and "stablehlo.reshape" not in text

@@ -8,16 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax import lax
 from jax.sharding import PartitionSpec as P
 from refused import refuses
 
 from kernels import collectives, ladder, tpu
 from kernels.collectives import matmul_ring, reference, ring, ring_attention, zigzag
-from kernels.experts import reference as one_chip
-from kernels.experts.routing import route, weights
 from kernels.figures.store import read
-from kernels.grouped_matmul import grouped_matmul
 from kernels.machines.pallas.exchange import Message, duration
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.catalog import OPERATORS
@@ -57,9 +53,6 @@ def test_uneven_parts_of_a_ring_and_how_it_goes():
     assert len(barriers) == 2
 
 
-TOP, EXPERTS = 2, 8
-
-
 test_what_all_to_all_refuses = refuses(
     lambda shape, sizes, axis: jax.vmap(
         lambda x: collectives.all_to_all(x, sizes, axis), axis_name="x"
@@ -70,52 +63,6 @@ test_what_all_to_all_refuses = refuses(
     ((2, 8, 4), np.zeros(2, np.float32), "x", r"sizes\.dtype is 'float32'; accepted: int32"),
     ((2, 8), np.zeros(2, np.int32), "x", r"x\.shape is \(2, 8\); accepted: 3 dimensions"),
 )
-
-
-def experts(x, router, gate, up, down):
-    """Each chip's tokens through the experts of all chips, which have EXPERTS / 4 each."""
-    chips, here, (tokens, width) = lax.axis_size("x"), gate.shape[0], x.shape
-    multiply = functools.partial(grouped_matmul, implementation="xla")
-    logits, chosen = route(x, router, TOP)
-    order = jnp.argsort(chosen.ravel(), stable=True)  # row → its token and which of its choices
-    counts = (chosen.reshape(-1, 1) == jnp.arange(EXPERTS)).sum(0, dtype=jnp.int32)
-    chip = chosen.ravel()[order] // here
-    sizes = counts.reshape(chips, here).sum(1)
-    place = jnp.arange(tokens * TOP) - (jnp.cumsum(sizes) - sizes)[chip]
-    rows = jnp.zeros((chips, tokens * TOP, width)).at[chip, place].set(x[order // TOP])
-    came = lax.all_to_all(counts.reshape(chips, here), "x", 0, 0)  # [from, expert here]
-    rows = collectives.all_to_all(rows, sizes, "x")
-    ends = jnp.cumsum(came, 1)[:, None]
-    expert = (jnp.arange(tokens * TOP)[:, None] >= ends).sum(2).ravel()  # `here` of no row at all
-    sort = jnp.argsort(expert, stable=True)
-    mine, groups = rows.reshape(-1, width)[sort], came.sum(0)
-    hidden = jax.nn.silu(multiply(mine, gate, groups)) * multiply(mine, up, groups)
-    out = multiply(hidden, down, groups)[jnp.argsort(sort)].reshape(rows.shape)
-    back = collectives.all_to_all(out, came.sum(1), "x")[chip, place][jnp.argsort(order)]
-    return (weights(logits, chosen)[..., None] * back.reshape(tokens, TOP, width)).sum(1)
-
-
-def over_chips(*arrays):
-    specs = {"in_specs": (P("x"), P(), P("x"), P("x"), P("x")), "out_specs": P("x")}
-    run = lambda *arrays: jax.shard_map(experts, **specs, check_vma=False)(*arrays)
-    result, back = jax.vjp(run, *arrays)
-    return result, *back(jnp.ones_like(result))
-
-
-@pytest.mark.slow
-def test_experts_over_four_chips_are_those_of_one():
-    rng = np.random.default_rng(0)
-    shapes = (4 * 6, 16), (16, EXPERTS), (EXPERTS, 16, 24), (EXPERTS, 16, 24), (EXPERTS, 24, 16)
-    arrays = [(rng.standard_normal(s) / s[-2] ** 0.5).astype(np.float32) for s in shapes]
-    with jax.enable_x64(True):
-        wide = [x.astype(np.float64) for x in arrays]
-        exact, back = jax.vjp(functools.partial(one_chip.experts, top_k=TOP), *wide)
-        wanted = [np.asarray(x) for x in (exact, *back(jnp.ones_like(exact)))]
-    for seed in (1, 2):
-        run = tpu.simulate(over_chips, *arrays, mesh={"x": 4}, seed=seed)
-        assert run.races == ()
-        for result, exact in zip(run.result, wanted, strict=True):
-            assert np.abs(result - exact).max() < 1e-4 * np.abs(exact).max()
 
 
 NAMES = "all_gather_matmul", "matmul_reduce_scatter"

@@ -13,8 +13,7 @@ from kernels.cross_entropy import CrossEntropyBlocks, linear_cross_entropy
 from kernels.cross_entropy.blocks import RESULTS, plan
 from kernels.proof.catalog import OPERATORS
 
-OPERATOR = OPERATORS["linear_cross_entropy"]
-NAMES = OPERATOR.names
+NAMES = OPERATORS["linear_cross_entropy"].names
 
 
 def problem(t=24, d=16, v=300, seed=0):

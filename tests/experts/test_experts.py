@@ -37,14 +37,6 @@ def test_the_oracle_is_the_sum_over_the_chosen_with_weights_that_add_up_to_1(nam
     assert np.allclose(reference, by_hand(*arguments, top_k), rtol=1e-9, atol=1e-9)
 
 
-def test_of_equal_logits_the_lower_numbers_are_chosen():
-    down = FLOAT(4, 3, 2) * np.array([1, 2, 4, 8], np.float32)[:, None, None]
-    x, router, wide = FLOAT(5, 2), np.zeros((2, 4), np.float32), FLOAT(4, 2, 3)
-    one = experts(x, router, wide, wide, down, top_k=1, implementation="xla")
-    two = experts(x, router, wide, wide, down, top_k=2, implementation="xla_ragged")
-    assert np.allclose(two, 1.5 * np.asarray(one), rtol=1e-5)
-
-
 WIDE = FLOAT(4, 2, 3)
 RIGHT = dict(x=FLOAT(5, 2), router=FLOAT(2, 4), gate=WIDE, up=WIDE, down=FLOAT(4, 3, 2), top_k=2)
 test_refuses_before_anything_runs = refuses(

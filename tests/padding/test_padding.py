@@ -243,14 +243,3 @@ def test_quadrants_runs_the_same_kernels(monkeypatch):
         for implementation in ("taichi", "v0", "v1", "v2", "v3", "v4"):
             got = taichi.run(brick_pad, tile, implementation=implementation, **options)
             assert got.tobytes() == want, (name, implementation)
-
-
-@pytest.mark.parametrize(
-    "implementation", ["torch", "torch_table", "taichi", "v0", "v1", "v2", "v3"]
-)
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
-def test_tensors_on_a_gpu(implementation):
-    options = {"border": (20, 30), "shift_y": (1, 3), "implementation": implementation}
-    got = taichi.run(brick_pad, MOSAIC, device="cuda", **options)
-    want = reference.brick_pad(MOSAIC, border=(20, 30), shift_y=(1, 3))
-    assert np.array_equal(np.asarray(got), want)

@@ -76,19 +76,6 @@ def test_rows_are_chosen_by_chip_and_kind():
         published(kinds=["cholesky"])
 
 
-def test_each_half_has_rows_of_each_sort_that_has_a_bar():
-    for sort, chips in (
-        ("Pallas attention", "v5p v6e"),
-        ("XLA programs that stream", "v5p"),
-        ("XLA attention and cross-entropy", "v5p v6e"),
-        ("matmul and grouped matmul kernels", "v5e v5p"),
-    ):
-        assert sort in BARS
-        for chip in chips.split():
-            halves = {r.half for r in ROWS if r.chip == chip and _sort(r) == sort}
-            assert halves == {"fit", "test"}
-
-
 def _sort(row):
     return FAMILIES[row.operator, row.implementation].sort
 

@@ -13,7 +13,6 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels import gpu, pictures
-from kernels.cli import terminal
 from kernels.machines.gpu import compiler, toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
@@ -50,10 +49,9 @@ def test_a_program_is_explained():
 
 
 @pytest.mark.cuda
-def test_an_entry_is_explained_and_estimated_alike(monkeypatch):
-    monkeypatch.setattr(terminal.console, "width", 200)
+def test_an_entry_is_explained_and_estimated_alike():
     words = ("matmul/mosaic_gpu", "-c", "h100", "-w", "square_bf16")
-    explanation, estimate = (run(name, *words).stdout for name in ("explain", "estimate"))
+    explanation, estimate = (run(n, *words, columns=200).stdout for n in ("explain", "estimate"))
     low, high, unit = re.search(r"([\d.]+) to ([\d.]+) (µs), estimated", explanation).groups()
     assert re.search(f"({low} {unit}|{1e3 * float(low):.0f} ns) to {high} {unit}", estimate)
     assert "HGMMA" in explanation

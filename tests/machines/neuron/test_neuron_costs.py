@@ -191,12 +191,8 @@ def test_an_instruction_costs_what_the_documents_say(name):
 
 
 OLD = {
-    "activation": (lambda a: bisa.activation(np.exp, a), (X,), [(SCALAR, N)]),
     "tensor_copy": (lambda a: bisa.tensor_copy(a), (X,), [(VECTOR, N)]),
     "tensor_tensor": (lambda a, b: bisa.tensor_tensor(a, b, np.add), (X, X), [(VECTOR, 2 * N)]),
-    "tensor_scalar": (lambda a: bisa.tensor_scalar(a, np.add, 1.0), (X,), [(VECTOR, N)]),
-    "tensor_reduce": (lambda a: bisa.tensor_reduce(np.add, a, axis=1), (X,), [(VECTOR, N)]),
-    "reciprocal": (lambda a: bisa.reciprocal(a), (X,), [(VECTOR, 8 * N)]),
     "nc_matmul": (lambda a, b: bisa.nc_matmul(a[:, 0:128], b), (HALF, HALF), [(TENSOR, N)]),
     "nl.exp": (lambda a: bl.exp(a), (X,), [(SCALAR, N)]),
     "nl.multiply": (lambda a, b: bl.multiply(a, b), (X, X), [(VECTOR, 2 * N)]),

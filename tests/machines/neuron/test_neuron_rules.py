@@ -145,16 +145,8 @@ def other_shapes(x):
 
 
 copied = elementwise(lambda b, a: nisa.tensor_copy(b, a))
-INTEGERS, BYTES = (X * 100).astype(np.int32), (X * 20).astype(np.int8)
 LEGAL = {
-    "negative indices": (elementwise(lambda b, a: nisa.tensor_copy(b[:, -64:], a[0:, -64:])), X, X),
     "copies of as many elements": (jit(other_shapes), X, X.reshape(32, 256)),
-    "int32 arithmetic": (elementwise(lambda b, a: nisa.tensor_tensor(b, a, a, nl.add)),
-        *(INTEGERS, 2 * INTEGERS)),
-    "int8 copies": (copied, BYTES, BYTES),
-    "a tile as scale": (
-        elementwise(lambda b, a: nisa.activation(b, nl.copy, a, scale=half_column(nl.float32))),
-        *(X, X / 2)),
     "scratch in HBM": (jit(scratch), X, 4 * X),
     "a number as bias from v3 on": (
         elementwise(lambda b, a: nisa.activation(b, nl.copy, a, bias=0.5, scale=2.0)),

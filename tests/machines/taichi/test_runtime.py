@@ -106,12 +106,6 @@ def test_it_is_started_once():
         taichi.start("tpu")
 
 
-def test_tensors_on_a_gpu():
-    if not pytest.importorskip("torch").cuda.is_available():
-        pytest.skip("no CUDA device here")
-    np.testing.assert_array_equal(taichi.run(samples.doubled, X, device="cuda"), 2 * X)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "uint64", "uint16", "float16", "int8", "bool"])
 def test_what_goes_to_a_gpu_and_comes_back_keeps_dtype_and_bits(dtype):
     pytest.importorskip("torch")

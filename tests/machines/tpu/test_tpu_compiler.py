@@ -57,15 +57,6 @@ def started(monkeypatch):
 # What JAX itself refuses needs no libtpu.
 
 
-def test_export_maps_an_illegal_block():
-    function, arg = blockwise((64, 512), (8, 100))
-    with pytest.raises(TpuCompileError) as caught:
-        export(function, arg)
-    assert caught.value.kind == "block" and caught.value.operand == "args[0]"
-    assert caught.value.source.startswith("pallas_samples.py:")
-    assert "divisible by 8 and 128" in caught.value.original
-
-
 def test_export_names_the_line_of_an_unsupported_operation():
     def body(x_ref, o_ref):
         o_ref[...] = jnp.sort(x_ref[...], axis=-1)
@@ -75,11 +66,6 @@ def test_export_names_the_line_of_an_unsupported_operation():
     with pytest.raises(TpuCompileError, match="no `sort`") as caught:
         export(function, arg)
     assert caught.value.source == f"test_tpu_compiler.py:{line}"
-
-
-def test_a_functions_own_error_passes_through():
-    with pytest.raises(ValueError, match=r"y\.shape"):
-        export(multiply, BF16, shape(8, 8))
 
 
 def test_missing_libtpu(monkeypatch):

@@ -49,14 +49,6 @@ def test_candidates_divide_and_fit_and_are_more_where_vmem_is():
     assert few < many
 
 
-def test_workloads_from_text():
-    found = MATMUL.workloads.find(SMALL)
-    assert dict(found.sizes) == {"m": 512, "k": 512, "n": 512} and found.dtype == "bfloat16"
-    for wrong in ("m=1", "m=1 k=1 n=x", "m=1 k=1 n=1 quux", "nosuch"):
-        with pytest.raises(ValueError, match="workload is"):
-            MATMUL.workloads.find(wrong)
-
-
 def test_a_kernel_with_more_rounds_than_are_counted_has_no_rank(uncompiled):
     """What is counted of it is a part, and would be the fastest of all."""
     known = dict(chip="v5e", cycles=1.0, hbm_bytes=0, bound="compute", method="schedule")

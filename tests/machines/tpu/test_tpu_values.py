@@ -11,7 +11,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import tpu_sc
-from pallas_samples import ANY, products, shape
+from pallas_samples import ANY, chosen_rows, products, shape
 from refused import refuses
 
 from kernels import tpu
@@ -33,14 +33,7 @@ ROWS = pl.BlockSpec((256, 256), lambda i, *_: (i, 0))
 
 def prefetching(kernel):
     """A call of a kernel (counts, x, o) on eight blocks of rows."""
-
-    def function(counts, x):
-        spec = pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(8,), in_specs=[ROWS], out_specs=ROWS
-        )
-        return pl.pallas_call(kernel, grid_spec=spec, out_shape=X)(counts, x)
-
-    return function
+    return lambda counts, x: chosen_rows(kernel, lambda i, s: (i, 0), *X.shape)(counts, x)
 
 
 def work(o):
