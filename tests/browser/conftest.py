@@ -73,7 +73,7 @@ def open_page(browser, faults):
     opened, watched = [], []
 
     def log(said):
-        if said.type == "error":
+        if said.type == "error":  # of what it was refused too
             faults.append(f"console: {said.text} ({said.location.get('url')})")
 
     def ask(request):
@@ -81,20 +81,15 @@ def open_page(browser, faults):
         if address.scheme in ("http", "https") and address.hostname != "127.0.0.1":
             faults.append(f"asks elsewhere: {request.url}")
 
-    def answer(response):
-        if response.status >= 400:
-            faults.append(f"{response.status}: {response.url}")
-
-    hears = {"console": log, "request": ask, "response": answer}
-    hears["pageerror"] = lambda error: faults.append(f"error: {error}")
+    def fail(error):
+        faults.append(f"error: {error}")
 
     def open_page(url, scheme="light", width=1400, page=None, **options):
         if not page:
-            opened.append(browser.new_context(**options))
-            page = opened[-1].new_page()
+            opened.append(page := browser.new_page(**options))
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
-        for event, hear in hears.items():
+        for event, hear in (("console", log), ("request", ask), ("pageerror", fail)):
             page.on(event, hear)
             watched.append((page, event, hear))
         page.goto(url)
@@ -103,8 +98,8 @@ def open_page(browser, faults):
     yield open_page
     for page, *event in watched:
         page.remove_listener(*event)
-    for context in opened:
-        context.close()
+    for page in opened:
+        page.close()
     assert not faults, "\n".join(faults)
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from kernels import optional
 
-AXE = "axe_playwright_python"
 HEAVIEST = 1.5e6  # bytes, not compressed
 # Scheme and width, each one step from the next, the last from the first.
 WAYS = [("light", 1400), ("dark", 1400), ("dark", 400), ("light", 400)]
@@ -21,7 +20,7 @@ LOOKS = Path(__file__).with_name("looks.js").read_text(encoding="utf-8")
 @pytest.fixture(scope="session")
 def axe():
     """The source of axe-core, which the package brings along."""
-    [folder] = pytest.importorskip(AXE).__path__
+    [folder] = pytest.importorskip("axe_playwright_python").__path__
     return (Path(folder) / "axe.min.js").read_text(encoding="utf-8")
 
 
@@ -32,12 +31,9 @@ def ask(page, question):
 
 def violations(page, axe):
     """What axe-core finds serious or critical, a line each."""
-    fresh = not page.evaluate("'axe' in window")
-    if fresh:
-        ask(page, "thin")
+    ask(page, "thin")
     ask(page, "themeBegins")  # after what changes the page, and goes on meanwhile
-    if fresh:
-        page.evaluate(axe)
+    page.evaluate(axe)
     return [
         f"{rule['id']}: {node['target']}: {node['failureSummary']}"
         for rule in ask(page, "examined")
