@@ -57,16 +57,23 @@ def faults():
     return []
 
 
+@pytest.fixture(scope="module")
+def tab(browser):
+    """A page that shows one address after another, and loads once what they have in common."""
+    # What plays would keep the theme from its work after a change of width.
+    return browser.new_context(reduced_motion="reduce").new_page()
+
+
 @pytest.fixture
 def open_page(browser, faults):
     """open_page(url, scheme="light", width=1400, **options): a page, opened and watched.
 
-    Light or dark, as the reader's system is, and so many pixels wide; in a context that is there,
-    or in a new one with these options."""
-    opened = []  # pages and contexts
+    Light or dark, as the reader's system is, and so many pixels wide; page=tab, or one in a new
+    context with these options."""
+    opened, watched = [], []
 
     def log(said):
-        if said.type == "error":
+        if said.type == "error":  # of what it was refused too
             faults.append(f"console: {said.text} ({said.location.get('url')})")
 
     def ask(request):
@@ -74,25 +81,25 @@ def open_page(browser, faults):
         if address.scheme in ("http", "https") and address.hostname != "127.0.0.1":
             faults.append(f"asks elsewhere: {request.url}")
 
-    def answer(response):
-        if response.status >= 400:
-            faults.append(f"{response.status}: {response.url}")
+    def fail(error):
+        faults.append(f"error: {error}")
 
-    def open_page(url, scheme="light", width=1400, context=None, **options):
-        view = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
-        new = context or browser.new_context(**view, **options)
-        page = new.new_page()
-        opened.append(page if context else new)
-        page.on("console", log)
-        page.on("pageerror", lambda error: faults.append(f"error: {error}"))
-        page.on("request", ask)
-        page.on("response", answer)
+    def open_page(url, scheme="light", width=1400, page=None, **options):
+        if not page:
+            opened.append(page := browser.new_page(**options))
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        for event, hear in (("console", log), ("request", ask), ("pageerror", fail)):
+            page.on(event, hear)
+            watched.append((page, event, hear))
         page.goto(url)
         return page
 
     yield open_page
-    for page_or_context in opened:
-        page_or_context.close()
+    for page, *event in watched:
+        page.remove_listener(*event)
+    for page in opened:
+        page.close()
     assert not faults, "\n".join(faults)
 
 

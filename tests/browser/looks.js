@@ -10,14 +10,15 @@
 
     async examined() {
         await window.themed;
-        return (await axe.run({preload: false, resultTypes: ["violations"]})).violations;
+        const rules = {region: {enabled: false}};  // slow, and of no serious impact
+        return (await axe.run({preload: false, resultTypes: ["violations"], rules})).violations;
     },
 
     // Leaves out what axe-core would find again. One of each kind is enough of thousands: of the
     // tokens of code, whose colours depend on it, and of what stands in one kind of place and differs
-    // but in its words. Buttons and boxes stay: what scrolls has to be reached by keys; and links of
-    // headings, which the theme lights up where a page has no contents. A formula's strokes are of no
-    // kind.
+    // but in its words. What is inside goes first, so that its surroundings differ less. Buttons and
+    // boxes stay: what scrolls has to be reached by keys; and links of headings, which the theme lights
+    // up where a page has no contents. What is drawn in a picture or formula is of no kind.
     thin() {
         const seen = new Set(), places = new Map([[document, ""]]);
         const again = (...kind) => seen.size == seen.add(kind.join("|")).size;
@@ -25,16 +26,18 @@
             .replace(/ (href|id|title)="[^"]+"/g, " $1");
         const place = (node) => places.get(node) ?? places.set(
             node, place(node.parentNode) + alike(node.cloneNode().outerHTML)).get(node);
-        for (const formula of document.querySelectorAll(".math svg"))
-            formula.replaceChildren();
+        const drawn = ":is(svg, math)", reached = ":is(a, [role], [tabindex], foreignObject)";
+        for (const stroke of document.querySelectorAll(
+            `${drawn} :not(title, desc, ${reached}, ${drawn} ${reached} *, :has(${reached}))`))
+            stroke.remove();
         for (const token of document.querySelectorAll(".highlight span")) {
             const where = token.closest(".cell_output, .cell_input, details, main")?.className;
             if (again(token.className, token.parentElement.className, where))
                 token.replaceWith(...token.childNodes);
         }
-        for (const node of document.querySelectorAll(
-            "tr, li, dl, dt *, p, :is(em, strong, code):not(a *)"))
-            if (node.isConnected && !node.matches(".headerlink, :has(.headerlink)")
+        for (const node of [...document.querySelectorAll(
+            "tr, li, dl, p, details, :is(dt *, em, strong, code, .pre):not(a *)")].reverse())
+            if (!node.matches(".headerlink, :has(.headerlink)")
                 && again(place(node), alike(node.innerHTML))) node.remove();
     },
 

@@ -25,8 +25,8 @@ WANTED = json.loads(Path(__file__).with_name("searches.json").read_text())
 
 
 @pytest.mark.parametrize("query", WANTED)
-def test_a_search_leads_with_the_page_that_teaches_it(query, open_page, site):
-    page = open_page(f"{site}/search.html?q={query.replace(' ', '+')}")
+def test_a_search_leads_with_the_page_that_teaches_it(query, open_page, tab, site):
+    page = open_page(f"{site}/search.html?q={query.replace(' ', '+')}", page=tab)
     page.locator("#search-results .search-summary").wait_for()
     field, icon = (page.locator(f".bd-search-container .bd-search {it}") for it in ("input", "i"))
     padding = field.evaluate("node => parseFloat(getComputedStyle(node).paddingLeft)")
@@ -40,8 +40,8 @@ def test_a_search_leads_with_the_page_that_teaches_it(query, open_page, site):
     assert "api.html" not in "".join(first)
 
 
-def test_the_search_finds_chapters(open_page, site):
-    page = open_page(f"{site}/{CHAPTER}")
+def test_the_search_finds_chapters(open_page, tab, site):
+    page = open_page(f"{site}/{CHAPTER}", page=tab)
     page.keyboard.press("Control+k")
     page.keyboard.type("VMEM")
     page.keyboard.press("Enter")
@@ -122,4 +122,4 @@ def test_a_chapter_can_be_printed(open_page, site, name):
     assert not cut, "\n".join(cut)
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator("html").get_attribute("data-theme") == "dark"
-    assert page.pdf(format="A4").count(b"/Type /Page\n") > 1
+    assert page.pdf(format="A4", page_ranges="1-2").count(b"/Type /Page\n") > 1

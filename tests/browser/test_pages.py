@@ -8,8 +8,9 @@ import pytest
 
 from kernels import optional
 
-AXE = "axe_playwright_python"
 HEAVIEST = 1.5e6  # bytes, not compressed
+# Scheme and width, each one step from the next, the last from the first.
+WAYS = [("light", 1400), ("dark", 1400), ("dark", 400), ("light", 400)]
 PAGES = [*build_book.toc_files(), "genindex", "search"]
 # What is wrong with a page, and what is told of it.
 PLANTED = json.loads(Path(__file__).with_name("planted.json").read_text())
@@ -19,7 +20,7 @@ LOOKS = Path(__file__).with_name("looks.js").read_text(encoding="utf-8")
 @pytest.fixture(scope="session")
 def axe():
     """The source of axe-core, which the package brings along."""
-    [folder] = pytest.importorskip(AXE).__path__
+    [folder] = pytest.importorskip("axe_playwright_python").__path__
     return (Path(folder) / "axe.min.js").read_text(encoding="utf-8")
 
 
@@ -30,12 +31,9 @@ def ask(page, question):
 
 def violations(page, axe):
     """What axe-core finds serious or critical, a line each."""
-    fresh = not page.evaluate("'axe' in window")
-    if fresh:
-        ask(page, "thin")
+    ask(page, "thin")
     ask(page, "themeBegins")  # after what changes the page, and goes on meanwhile
-    if fresh:
-        page.evaluate(axe)
+    page.evaluate(axe)
     return [
         f"{rule['id']}: {node['target']}: {node['failureSummary']}"
         for rule in ask(page, "examined")
@@ -71,48 +69,41 @@ def too_heavy(page):
     return [f"{total} bytes", *lines]
 
 
-@pytest.fixture(scope="module")
-def shared(browser):
-    """A context for all pages: what they have in common, the first one loads."""
-    # What plays would keep the theme from its work after a change of width.
-    return browser.new_context(reduced_motion="reduce")
-
-
-# Of its four looks axe-core examines a wide dark one and a narrow light one: of pages in turn, and
-# both of each in the tier full.
+# Of its four looks axe-core examines the last: of pages in turn a wide dark one and a narrow light
+# one, and both of each in the tier full.
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page(open_page, shared, site, axe, name, pytestconfig):
-    page, wrong = open_page(f"{site}/{name}.html", context=shared), []
-    for scheme, width in (("light", 400), ("light", 1400), ("dark", 400), ("dark", 1400)):
-        look(page, scheme, width)
+def test_a_page(open_page, tab, site, axe, name, pytestconfig):
+    wrong, turn = [], PAGES.index(name) % 2 * 2
+    ways = [*WAYS[turn:], *WAYS[:turn]]
+    page = open_page(f"{site}/{name}.html", *ways[0], page=tab)
+    for way in ways:
+        look(page, *way)
         wrong += does_not_fit(page)
-    both, place = pytestconfig.getoption("tier") == "full", PAGES.index(name)
-    if both or place % 2:
-        wrong += violations(page, axe)
-    if both or place % 2 == 0:
-        look(page, "light", 400)
+    wrong += violations(page, axe)
+    if pytestconfig.getoption("tier") == "full":
+        look(page, *ways[1])
         wrong += violations(page, axe)
     wrong += too_heavy(page)
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(("planted", "told"), PLANTED["seen"])
-def test_what_is_wrong_with_a_page_is_noticed(open_page, site, axe, planted, told):
-    page = open_page(f"{site}/search.html", width=400)
+def test_what_is_wrong_with_a_page_is_noticed(open_page, tab, site, axe, planted, told):
+    page = open_page(f"{site}/search.html", width=400, page=tab)
     page.evaluate("text => document.querySelector('main').innerHTML += text", planted)
     found = does_not_fit(page) + violations(page, axe)
     assert any(told in line for line in found), found
 
 
-def test_a_heavy_page_is_noticed(open_page, site, monkeypatch):
+def test_a_heavy_page_is_noticed(open_page, tab, site, monkeypatch):
     pytest.importorskip("py_mini_racer")
-    page = open_page(f"{site}/search.html")
+    page = open_page(f"{site}/search.html", page=tab)
     monkeypatch.setitem(globals(), "HEAVIEST", 1e5)
     assert any("pydata-sphinx-theme.css" in line for line in too_heavy(page))
 
 
 @pytest.mark.parametrize(("planted", "told"), PLANTED["heard"])
-def test_a_fault_is_noticed(browser, open_page, faults, site, planted, told):
+def test_a_fault_is_noticed(open_page, faults, site, planted, told):
     page = open_page(f"{site}/search.html")
     assert not faults
     page.set_content(planted)
