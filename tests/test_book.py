@@ -334,9 +334,10 @@ def test_tests_and_book_execute_a_notebook_once(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def small_book(tmp_path):
+def small_book(tmp_path_factory):
     """The folder of a book of three chapters, of which two fail as long as there is no file named
     mended: `hidden` in a cell that its page does not show, `loud` by what it says on stderr."""
+    tmp_path = tmp_path_factory.mktemp("a book")  # with a space in its name
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
     config["sphinx"]["local_extensions"] = {"failures": str(ROOT / "book" / "_ext")}
     chapters = [{"file": f"notebooks/{name}"} for name in ("hidden", "loud", "right")]

@@ -27,10 +27,9 @@ def checkout(tmp_path):
     (root / "tools").mkdir(parents=True)
     (root / "kernels").mkdir()
     (root / "kernels" / "__init__.py").touch()
-    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE"):
+    files = "pyproject.toml constraints.txt README.md LICENSE tools/install.py tools/pythons.py"
+    for name in files.split():
         shutil.copy(ROOT / name, root / name)
-    for name in ("install", "pythons"):
-        shutil.copy(INSTALL.with_name(f"{name}.py"), root / "tools")
     return root
 
 

@@ -77,13 +77,11 @@ def module(path: str) -> Any:
     there is no such file."""
     resolved = str(Path(path).resolve())
     if resolved not in _modules:
-        if not Path(resolved).is_file():
-            fail("file", path, "a Python file")
-        sys.path.insert(0, os.path.dirname(resolved))
         name = Path(resolved).stem
         spec = importlib.util.spec_from_file_location(name, resolved)
-        if spec is None or spec.loader is None:
+        if spec is None or spec.loader is None or not Path(resolved).is_file():
             fail("file", path, "a Python file")
+        sys.path.insert(0, os.path.dirname(resolved))
         loaded = importlib.util.module_from_spec(spec)
         sys.modules.setdefault(name, loaded)
         spec.loader.exec_module(loaded)
@@ -92,9 +90,13 @@ def module(path: str) -> Any:
 
 
 def _marked(path: str) -> dict[str, Declared]:
-    """What a file marks with `kernels.proves`, by name, once it is loaded."""
+    """What a file that is loaded marks to prove, by name; ValueError where two have one name."""
     file = str(Path(path).resolve())
-    return {known.name: known for known in declared.declared() if known.file == file}
+    named: dict[str, Declared] = {}
+    for known in declared.declared():
+        if known.file == file and named.setdefault(known.name, known) is not known:
+            fail("name", f"{known.name!r}, marked twice in {path}", "another def for each")
+    return named
 
 
 def marked(path: str, name: str = "") -> list[Declared]:

@@ -57,11 +57,11 @@ def tunings(over: Sequence[str]) -> list[dict[str, Any]]:
 
 def shared(trials: Sequence[Mapping[str, Any]]) -> float:
     """Seconds outside the kernels, where they are the same for all trials that compile, to within a
-    hundredth of the fastest kernel's own time; else 0."""
+    hundredth of the fastest kernel's own time, and more than that; else 0."""
     compiled = [t for t in trials if t["seconds"] is not None and not t.get("on_data")]
     rest = [t["seconds"] - t.get("own", 0.0) for t in compiled]
     own = min((t.get("own", 0.0) for t in compiled), default=0.0)
-    return min(rest) if own and max(rest) - min(rest) <= SAME * own else 0.0
+    return min(rest) if own and max(rest) - min(rest) <= SAME * own < min(rest) else 0.0
 
 
 def tune_file(

@@ -26,6 +26,10 @@ def test_a_cache_is_where_the_platform_keeps_it_or_where_the_variable_says(monke
     monkeypatch.setenv(cache.FOLDER, str(blocked))
     Cache("mine", 100).put("a", 1)
     assert Cache("mine", 100).get("a") == 1
+    full = os.open("/dev/full", os.O_WRONLY)
+    monkeypatch.setattr(os, "replace", lambda *names: os.write(full, b"a"))
+    Cache("mine", 100).put("b", 2)  # nothing is kept, and nothing left
+    assert [path.name for path in cache.folder("mine").iterdir()] == ["a"]
 
 
 def test_what_was_not_used_for_longest_goes_first_and_looks_are_few(place, monkeypatch):
@@ -42,11 +46,7 @@ def test_what_was_not_used_for_longest_goes_first_and_looks_are_few(place, monke
     assert 80_000 < sum(left.values()) <= 90_000
 
 
-def damaged(data):
-    return data[:-1] + bytes([data[-1] ^ 1])
-
-
-@pytest.mark.parametrize("damage", [damaged, lambda data: data[:40], lambda data: b""])
+@pytest.mark.parametrize("damage", [lambda d: d[:-1] + b"?", lambda d: d[:40], lambda d: b""])
 def test_a_damaged_file_is_told_and_made_anew(place, damage):
     kept = Cache("mine", 1 << 20)
     kept.put("a", "right")

@@ -261,10 +261,10 @@ def test_a_wrong_line_says_what_is_accepted(here, line):
 
 
 def test_tune_leaves_out_what_is_the_same_for_all():
-    """Seconds, and those of the kernel: 4 outside; 4 and 4.02; no kernel; nothing."""
-    cases = [(5.0, 1.0), (5.5, 1.5), (None, None)], [(5.0, 1.0), (5.5, 1.48)], [(5.0, 0.0)], []
+    """Seconds, and those of the kernel: 4 outside; 4 and 4.02; no kernel; too little; nothing."""
+    cases = [(5, 1), (5.5, 1.5), (None, None)], [(5, 1), (5.5, 1.48)], [(5, 0)], [(1.001, 1)], []
     answers = [[{"seconds": all_, "own": own} for all_, own in case] for case in cases]
-    assert [*map(tuning.shared, answers)] == [4.0, 0.0, 0.0, 0.0]
+    assert [*map(tuning.shared, answers)] == [4.0, 0.0, 0.0, 0.0, 0.0]
 
 
 @needs_libtpu

@@ -225,9 +225,7 @@ def _unwritten(answer: Callable[..., Any]) -> bool:
     except (OSError, TypeError, SyntaxError, IndentationError):
         return False
     function = tree.body[0]
-    if not isinstance(function, ast.FunctionDef):
-        return False
-    return all(
+    return isinstance(function, ast.FunctionDef) and all(
         isinstance(line, ast.Pass)
         or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
         for line in function.body
