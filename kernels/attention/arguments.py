@@ -33,8 +33,7 @@ def check_heads(
     """Refuse what no implementation takes, and unless `grouped` heads of k and v that are fewer
     than q's; the scale to use, D ** -0.5 for None."""
     for name, x in (("q", q), ("k", k), ("v", v)):
-        checks.array(name, x, rank=4, dtypes=dtypes)
-        checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
+        checks.array(name, x, rank=4, dtypes=dtypes, like=("q", q))
         for axis, what in ((0, "batch"), (1, "heads"), (3, "head_dim")):
             if axis != 1 or not grouped:
                 checks.same(f"{name}.shape[{axis}] ({what})", x.shape[axis], "q", q.shape[axis])

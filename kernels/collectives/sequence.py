@@ -8,9 +8,8 @@ import numpy as np
 from kernels.machines import checks
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.backends.xla_mesh import XLA_MESH
-from kernels.proof.contract import Implementation, Operator
+from kernels.proof.contract import OWN_BLOCKS, Implementation, Operator
 
-DTYPES = ("float32", "bfloat16")
 MAX_HEAD_DIM = 256
 
 
@@ -61,8 +60,7 @@ def ring_attention(
     """
     chosen = RING_ATTENTION[implementation]
     for name, x in (("q", q), ("k", k), ("v", v)):
-        checks.array(name, x, rank=4, dtypes=DTYPES)
-        checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
+        checks.array(name, x, rank=4, like=("q", q))
         checks.same(f"{name}.shape", tuple(x.shape), "q", tuple(q.shape))
     tokens, head_dim = q.shape[2:]
     if head_dim > MAX_HEAD_DIM:
@@ -133,15 +131,14 @@ RING_ATTENTION = Operator(
     chapter="collective_matmul",
     differentiable=("q", "k", "v"),
     implementations=(
-        Implementation("xla", XLA_MESH, "xla:ring_attention", lacks={"block": "chooses its own"}),
+        Implementation("xla", XLA_MESH, "xla:ring_attention", lacks=OWN_BLOCKS),
         Implementation(
             "gathered",
             PALLAS_TPU_MESH,
             "pallas:gathered_attention",
             rungs=("interpret", "compile"),  # of two kernels that are simulated by themselves
             accepts=lambda workload: not workload.options.get("causal"),
-            lacks={"causal": "masks nothing", "block": "chooses its own"},
-            tunable=False,
+            lacks={"causal": "masks nothing"} | OWN_BLOCKS,
         ),
         Implementation("pallas", PALLAS_TPU_MESH, "ring_passes:ring_attention"),
     ),

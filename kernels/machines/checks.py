@@ -10,7 +10,19 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-__all__ = ["array", "brief", "fail", "located", "one_of", "positive_int", "same", "user_file"]
+__all__ = [
+    "FLOATS",
+    "array",
+    "brief",
+    "fail",
+    "located",
+    "one_of",
+    "positive_int",
+    "same",
+    "user_file",
+]
+FLOATS = ("float32", "bfloat16")  # the dtypes of most kernels
+TENSORS = ("torch.float32", "torch.bfloat16")  # the same of PyTorch
 
 
 def brief(error: BaseException) -> str:
@@ -47,9 +59,16 @@ def fail(argument: str, value: object, accepted: str) -> NoReturn:
 
 
 def array(
-    argument: str, value: Any, *, rank: int, dtypes: Collection[str], empty: bool = False
+    argument: str,
+    value: Any,
+    *,
+    rank: int,
+    dtypes: Collection[str] = FLOATS,
+    like: tuple[str, Any] | None = None,
+    empty: bool = False,
 ) -> None:
-    """Check an array's rank and dtype, and that no dimension is zero unless it may be `empty`."""
+    """Check an array's rank and dtype, which is that of another argument where it is `like` one,
+    and that no dimension is zero unless it may be `empty`."""
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         fail(argument, f"a {type(value).__name__}", f"an array of rank {rank}")
     shape = tuple(value.shape)
@@ -58,6 +77,8 @@ def array(
     if 0 in shape and not empty:
         fail(f"{argument}.shape", shape, "dimensions of at least 1")
     one_of(f"{argument}.dtype", str(value.dtype), dtypes)
+    if like is not None:
+        same(f"{argument}.dtype", str(value.dtype), like[0], str(like[1].dtype))
 
 
 def kept_by_jax(argument: str, dtype: Any) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kernels.proof.workload import Workload, Workloads
 
 RUNGS = ("interpret", "simulate", "compile", "measure")
+OWN_BLOCKS = {"block": "chooses its own"}  # what an implementation lacks that is not to be tuned
 
 
 def load(package: str, source: str) -> Any:
@@ -49,7 +50,6 @@ class Implementation:
         accepts: whether it takes a workload; others are not offered to it.
         lacks: options of the public function that it has not, each with the reason; asking for one
             is an error that says so.
-        tunable: whether it takes a workload's tuning; what chooses for itself never does.
         differentiable: whether it has the operator's gradients.
         chapter: the chapter that builds it, where that is not the operator's.
         shipped_with: the library that it comes with, where it is a kernel that we did not write.
@@ -65,7 +65,6 @@ class Implementation:
     rungs: tuple[str, ...] = ()
     accepts: Callable[[Workload], bool] = lambda workload: True
     lacks: Mapping[str, str] = field(default_factory=dict, hash=False)
-    tunable: bool = True
     differentiable: bool = True
     chapter: str = ""
     shipped_with: str = ""
@@ -83,6 +82,11 @@ class Implementation:
     def is_own(self) -> bool:
         """Whether it is a kernel that we wrote: not a library's, nor left to a compiler."""
         return not (self.backend.is_library or self.shipped_with)
+
+    @property
+    def tunable(self) -> bool:
+        """Whether it takes a workload's tuning; what chooses for itself never does."""
+        return self.backend.takes_interpret and "block" not in self.lacks
 
     @property
     def function(self) -> Callable[..., Any]:
