@@ -21,17 +21,18 @@ ti = machine.module()
 STEPS, ROWS = 4, 4  # of a tile; a larger one loses: its sums no longer fit into the registers
 
 
+def arrays(dtype):
+    """Taichi's types of arrays [C, T] and [B, C, T]."""
+    return (ti.types.ndarray(dtype, ndim=ndim) for ndim in (2, 3))
+
+
 @functools.cache
 def plain(dtype):
     """v0."""
+    weights, batch = arrays(dtype)
 
     @ti.kernel
-    def kernel(
-        out: ti.types.ndarray(dtype, ndim=3),
-        w: ti.types.ndarray(dtype, ndim=2),
-        k: ti.types.ndarray(dtype, ndim=3),
-        eps: dtype,
-    ):
+    def kernel(out: batch, w: weights, k: batch, eps: dtype):
         T = k.shape[2]
         for b, c, t in ti.ndrange(k.shape[0], k.shape[1], T):
             s = eps
@@ -45,14 +46,10 @@ def plain(dtype):
 @functools.cache
 def steps(dtype):
     """v1."""
+    weights, batch = arrays(dtype)
 
     @ti.kernel
-    def kernel(
-        out: ti.types.ndarray(dtype, ndim=3),
-        w: ti.types.ndarray(dtype, ndim=2),
-        k: ti.types.ndarray(dtype, ndim=3),
-        eps: dtype,
-    ):
+    def kernel(out: batch, w: weights, k: batch, eps: dtype):
         T = k.shape[2]
         for b, c, tile in ti.ndrange(k.shape[0], k.shape[1], (T + STEPS - 1) // STEPS):
             t0 = tile * STEPS
@@ -85,17 +82,14 @@ def tiled(dtype, rows=ROWS, flipped=False):
         kernel(out, w, k, eps).
     """
 
+    weights, batch = arrays(dtype)
+
     @ti.func
     def place(lag, last):
         return lag if ti.static(flipped) else last - lag
 
     @ti.kernel
-    def kernel(
-        out: ti.types.ndarray(dtype, ndim=3),
-        w: ti.types.ndarray(dtype, ndim=2),
-        k: ti.types.ndarray(dtype, ndim=3),
-        eps: dtype,
-    ):
+    def kernel(out: batch, w: weights, k: batch, eps: dtype):
         B, C, T = k.shape[0], k.shape[1], k.shape[2]
         last = STEPS + T - 1  # where the weight of lag 0 lies, behind the zeros
         for c, group, tile in ti.ndrange(C, (B + rows - 1) // rows, (T + STEPS - 1) // STEPS):
@@ -133,21 +127,24 @@ def padded(w, front=STEPS, back=0):
     return torch.nn.functional.pad(w, (front, back))
 
 
+def written(kernel, shape, *arguments):
+    """What kernel(out, *arguments) writes to a new array of that shape, like the first argument."""
+    out = machine.empty(shape, arguments[0])
+    machine.launch(kernel, out, *arguments)
+    return out
+
+
 def depthwise_conv(w, k, eps, level):
     """Arrays or tensors [C, T], [B, C, T] → [B, C, T], at one of the four levels."""
     dtype = element(k)
     kernel = (plain(dtype), steps(dtype), tiled(dtype, 1), tiled(dtype))[level]
-    out = machine.empty(k.shape, k)
-    machine.launch(kernel, out, w if level < 2 else padded(w), k, eps)
-    return out
+    return written(kernel, k.shape, w if level < 2 else padded(w), k, eps)
 
 
 def flipped(w, k, eps):
     """v3 with its weights the other way round."""
     reverse = np.flip(w, 1) if isinstance(w, np.ndarray) else w.flip(1)
-    out = machine.empty(k.shape, k)
-    machine.launch(tiled(element(k), ROWS, True), out, padded(reverse, 0, STEPS), k, eps)
-    return out
+    return written(tiled(element(k), ROWS, True), k.shape, padded(reverse, 0, STEPS), k, eps)
 
 
 def every(w, k, eps=0.0):

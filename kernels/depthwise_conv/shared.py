@@ -8,7 +8,7 @@ threads read each element.
 
 import functools
 
-from kernels.depthwise_conv.levels import ROWS, element
+from kernels.depthwise_conv.levels import ROWS, arrays, element, written
 from kernels.machines import taichi as machine
 
 __all__ = ["tiled"]
@@ -20,14 +20,10 @@ BLOCK = 128  # threads of a block, and steps of a chunk: 4 KiB of shared memory 
 @functools.cache
 def tiled(dtype):
     """kernel(out, w, k, eps) for w [C, T], k and out [B, C, T]."""
+    weights, batch = arrays(dtype)
 
     @ti.kernel
-    def kernel(
-        out: ti.types.ndarray(dtype, ndim=3),
-        w: ti.types.ndarray(dtype, ndim=2),
-        k: ti.types.ndarray(dtype, ndim=3),
-        eps: dtype,
-    ):
+    def kernel(out: batch, w: weights, k: batch, eps: dtype):
         B, C, T = k.shape[0], k.shape[1], k.shape[2]
         groups, tiles = (B + ROWS - 1) // ROWS, (T + BLOCK - 1) // BLOCK
         ti.loop_config(block_dim=BLOCK)
@@ -60,6 +56,4 @@ def tiled(dtype):
 
 def depthwise_conv(w, k, eps):
     """CUDA tensors [C, T], [B, C, T] → [B, C, T]."""
-    out = machine.empty(k.shape, k)
-    machine.launch(tiled(element(k)), out, w, k, eps)
-    return out
+    return written(tiled(element(k)), k.shape, w, k, eps)
