@@ -17,22 +17,18 @@ from kernels.machines import taichi as machine
 
 __all__ = ["every", "flipped", "plain", "steps", "tiled"]
 ti = machine.module()
+Weights = ti.types.ndarray(ndim=2)  # [C, T]
+Batch = ti.types.ndarray(ndim=3)  # [B, C, T]
 
 STEPS, ROWS = 4, 4  # of a tile; a larger one loses: its sums no longer fit into the registers
-
-
-def arrays(dtype):
-    """Taichi's types of arrays [C, T] and [B, C, T]."""
-    return (ti.types.ndarray(dtype, ndim=ndim) for ndim in (2, 3))
 
 
 @functools.cache
 def plain(dtype):
     """v0."""
-    weights, batch = arrays(dtype)
 
     @ti.kernel
-    def kernel(out: batch, w: weights, k: batch, eps: dtype):
+    def kernel(out: Batch, w: Weights, k: Batch, eps: dtype):
         T = k.shape[2]
         for b, c, t in ti.ndrange(k.shape[0], k.shape[1], T):
             s = eps
@@ -46,10 +42,9 @@ def plain(dtype):
 @functools.cache
 def steps(dtype):
     """v1."""
-    weights, batch = arrays(dtype)
 
     @ti.kernel
-    def kernel(out: batch, w: weights, k: batch, eps: dtype):
+    def kernel(out: Batch, w: Weights, k: Batch, eps: dtype):
         T = k.shape[2]
         for b, c, tile in ti.ndrange(k.shape[0], k.shape[1], (T + STEPS - 1) // STEPS):
             t0 = tile * STEPS
@@ -82,14 +77,12 @@ def tiled(dtype, rows=ROWS, flipped=False):
         kernel(out, w, k, eps).
     """
 
-    weights, batch = arrays(dtype)
-
     @ti.func
     def place(lag, last):
         return lag if ti.static(flipped) else last - lag
 
     @ti.kernel
-    def kernel(out: batch, w: weights, k: batch, eps: dtype):
+    def kernel(out: Batch, w: Weights, k: Batch, eps: dtype):
         B, C, T = k.shape[0], k.shape[1], k.shape[2]
         last = STEPS + T - 1  # where the weight of lag 0 lies, behind the zeros
         for c, group, tile in ti.ndrange(C, (B + rows - 1) // rows, (T + STEPS - 1) // STEPS):
@@ -127,7 +120,7 @@ def padded(w, front=STEPS, back=0):
     return torch.nn.functional.pad(w, (front, back))
 
 
-def written(kernel, shape, *arguments):
+def run(kernel, shape, *arguments):
     """What kernel(out, *arguments) writes to a new array of that shape, like the first argument."""
     out = machine.empty(shape, arguments[0])
     machine.launch(kernel, out, *arguments)
@@ -138,13 +131,13 @@ def depthwise_conv(w, k, eps, level):
     """Arrays or tensors [C, T], [B, C, T] → [B, C, T], at one of the four levels."""
     dtype = element(k)
     kernel = (plain(dtype), steps(dtype), tiled(dtype, 1), tiled(dtype))[level]
-    return written(kernel, k.shape, w if level < 2 else padded(w), k, eps)
+    return run(kernel, k.shape, w if level < 2 else padded(w), k, eps)
 
 
 def flipped(w, k, eps):
     """v3 with its weights the other way round."""
     reverse = np.flip(w, 1) if isinstance(w, np.ndarray) else w.flip(1)
-    return written(tiled(element(k), ROWS, True), k.shape, padded(reverse, 0, STEPS), k, eps)
+    return run(tiled(element(k), ROWS, True), k.shape, padded(reverse, 0, STEPS), k, eps)
 
 
 def every(w, k, eps=0.0):

@@ -8,7 +8,7 @@ threads read each element.
 
 import functools
 
-from kernels.depthwise_conv.levels import ROWS, arrays, element, written
+from kernels.depthwise_conv.levels import ROWS, Batch, Weights, element, run
 from kernels.machines import taichi as machine
 
 __all__ = ["tiled"]
@@ -20,10 +20,9 @@ BLOCK = 128  # threads of a block, and steps of a chunk: 4 KiB of shared memory 
 @functools.cache
 def tiled(dtype):
     """kernel(out, w, k, eps) for w [C, T], k and out [B, C, T]."""
-    weights, batch = arrays(dtype)
 
     @ti.kernel
-    def kernel(out: batch, w: weights, k: batch, eps: dtype):
+    def kernel(out: Batch, w: Weights, k: Batch, eps: dtype):
         B, C, T = k.shape[0], k.shape[1], k.shape[2]
         groups, tiles = (B + ROWS - 1) // ROWS, (T + BLOCK - 1) // BLOCK
         ti.loop_config(block_dim=BLOCK)
@@ -56,4 +55,4 @@ def tiled(dtype):
 
 def depthwise_conv(w, k, eps):
     """CUDA tensors [C, T], [B, C, T] → [B, C, T]."""
-    return written(tiled(element(k)), k.shape, w, k, eps)
+    return run(tiled(element(k)), k.shape, w, k, eps)

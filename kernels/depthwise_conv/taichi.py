@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 
-from kernels.depthwise_conv.levels import ROWS, STEPS, arrays, element, padded, tiled, written
+from kernels.depthwise_conv.levels import ROWS, STEPS, Batch, Weights, element, padded, run, tiled
 from kernels.machines import taichi as machine
 
 __all__ = ["gradient_of_k", "gradient_of_w"]
@@ -26,10 +26,9 @@ def gradient_of_k(dtype):
     The gradient of the input, gk[b, c, u] = Σ_{t ≥ u} lags[c, t-u] · g[b, c, t]: what the forward
     kernel does, backwards in time.
     """
-    weights, batch = arrays(dtype)
 
     @ti.kernel
-    def kernel(gk: batch, lags: weights, g: batch):
+    def kernel(gk: Batch, lags: Weights, g: Batch):
         B, C, T = g.shape[0], g.shape[1], g.shape[2]
         for c, group, tile in ti.ndrange(C, (B + ROWS - 1) // ROWS, (T + STEPS - 1) // STEPS):
             b0, u0 = group * ROWS, tile * STEPS
@@ -59,10 +58,9 @@ def gradient_of_w(dtype):
     The gradient of the weights, gw[c, (T-1) - d] = Σ_b Σ_{t ≥ d} g[b, c, t] · k[b, c, t-d].
     A thread has a channel and LAGS lags d, and sums over all rows.
     """
-    weights, batch = arrays(dtype)
 
     @ti.kernel
-    def kernel(gw: weights, g: batch, k: batch):
+    def kernel(gw: Weights, g: Batch, k: Batch):
         B, C, T = k.shape[0], k.shape[1], k.shape[2]
         for c, tile in ti.ndrange(C, (T + LAGS - 1) // LAGS):
             d0 = tile * LAGS
@@ -88,7 +86,7 @@ def _forward(w, k, eps):
         from kernels.depthwise_conv import shared
 
         return shared.depthwise_conv(w, k, eps)
-    return written(tiled(element(k)), k.shape, padded(w), k, eps)
+    return run(tiled(element(k)), k.shape, padded(w), k, eps)
 
 
 def _backward_k(w, g):
@@ -96,7 +94,7 @@ def _backward_k(w, g):
         from kernels.depthwise_conv import shared
 
         return shared.depthwise_conv(w, g.flip(2), 0.0).flip(2)
-    return written(gradient_of_k(element(g)), g.shape, w.flip(1), g)
+    return run(gradient_of_k(element(g)), g.shape, w.flip(1), g)
 
 
 def _differentiable_gradients(w, k, g, needed):
@@ -125,11 +123,7 @@ def _autograd():
             if torch.is_grad_enabled():  # for a second derivative, which PyTorch's gradient has
                 return (*_differentiable_gradients(w, k, g, ctx.needs_input_grad), None)
             g = g.contiguous()  # the gradient of a sum is one number, expanded
-            gw = (
-                written(gradient_of_w(element(k)), w.shape, g, k)
-                if ctx.needs_input_grad[0]
-                else None
-            )
+            gw = run(gradient_of_w(element(k)), w.shape, g, k) if ctx.needs_input_grad[0] else None
             gk = _backward_k(w, g) if ctx.needs_input_grad[1] else None
             return gw, gk, None
 
