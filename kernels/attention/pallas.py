@@ -307,12 +307,7 @@ def _iota(shape, axis):
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis)
 
 
-def _shrink(before, now):
-    """What brings sums that were scaled by an older maximum to the scale of the new one."""
-    return jnp.exp2(before - now)
-
-
-def _ahead(tasks, start):
+def one_ahead(tasks, start):
     """Each task with start(task), which is called for the task after it before that: the MXU
     works on the next scores while the vector units are busy with the softmax of these."""
     started = start(*tasks[0])
@@ -354,7 +349,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
         lasts = {(head, query): key for head, query, key in tasks}
         segments = ids and (ids[0], ids[1][0].T)  # once for all tiles
         begin = functools.partial(start, offset=offset, segments=segments)
-        for (head, query, key), s in _ahead(tasks, begin):
+        for (head, query, key), s in one_ahead(tasks, begin):
             row = (head, slice(None), pl.ds(query, s.shape[1]))
             if key > firsts[head, query]:
                 before = m, l, acc  # noqa: F821, of the tile before
@@ -367,7 +362,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
             v = tiling.tile(v_ref, head // tiling.group, key, tiling.tk, tiling.bk, j, tiling.m)
             acc = dot(v, p.astype(v.dtype), (1 - tiling.head_dim, 0))  # [D, queries]
             if before:
-                shrink = _shrink(before[0], m)
+                shrink = jnp.exp2(before[0] - m)  # sums that an older maximum has scaled
                 l += before[1] * shrink
                 acc += before[2] * shrink
             if key == lasts[head, query]:
@@ -438,7 +433,7 @@ def _backward_kernel(
         row = None
         segments = ids and (ids[0], ids[1][0].T)
         begin = functools.partial(start, offset=offset, segments=segments)
-        for (head, query, key), started in _ahead(tiling.tasks(heads, offset), begin):
+        for (head, query, key), started in one_ahead(tiling.tasks(heads, offset), begin):
             q, k, do, s, slope, dp = started
             if row != (head, query):
                 row = head, query
