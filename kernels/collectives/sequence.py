@@ -70,14 +70,11 @@ def ring_attention(
         checks.fail(
             "q.shape[2] (tokens)", tokens, "an even number: a causal part is two pieces (zigzag)"
         )
-    if scale is None:
-        scale = head_dim**-0.5
-    elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not np.isfinite(scale):
-        checks.fail("scale", repr(scale), "None or a finite number")
+    scale = checks.finite("scale", scale, head_dim**-0.5)
     if block is not None and (not isinstance(block, int) or block < 1 or block % 128):
         checks.fail("block", repr(block), "None or a multiple of 128")
     devices_along(axis_name, several=False)
-    options = {"causal": bool(causal), "scale": float(scale), "block": block}
+    options = {"causal": bool(causal), "scale": scale, "block": block}
     return chosen(q, k, v, axis_name, interpret=interpret, **options)
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from kernels.machines.compat.xla import whole
 from kernels.machines.tpu.products import product
 
 SLICE_BYTES = 4 << 20  # of scores at a time, so that XLA keeps them in VMEM
@@ -55,11 +56,7 @@ def _meet(q, k, v, state, diagonal, scale):
     heads, n, _ = q.shape
     group = _fits(heads, n * n)
     rows = _fits(n, group * n)
-    dot = functools.partial(
-        jnp.einsum,
-        precision=lax.Precision.HIGHEST if q.dtype == jnp.float32 else None,
-        preferred_element_type=jnp.float32,
-    )
+    dot = functools.partial(jnp.einsum, **whole(q.dtype))
 
     @jax.checkpoint  # or the loops would keep all scores for the way back
     def some(k, v, start, q, acc, m, l):

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from kernels.experts.routing import route, weights
 from kernels.grouped_matmul import grouped_matmul
+from kernels.machines.compat.xla import whole
 
 
 def _gated(a, b, dtype):
@@ -42,10 +43,7 @@ by_kernel, ragged = (functools.partial(_sorted, implementation=name) for name in
 @functools.partial(jax.jit, static_argnames="top_k")
 def dense(x, router, gate, up, down, *, top_k):
     """Every expert for every token; the weights of those that were not chosen are zero."""
-    precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    multiply = functools.partial(
-        jnp.einsum, precision=precision, preferred_element_type=jnp.float32
-    )
+    multiply = functools.partial(jnp.einsum, **whole(x.dtype))
     logits, chosen = route(x, router, top_k)
     places = jax.nn.one_hot(chosen, router.shape[1])
     share = jnp.einsum("tke,tk->te", places, weights(logits, chosen), precision="highest")

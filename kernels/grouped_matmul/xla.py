@@ -3,16 +3,14 @@
 import jax
 import jax.numpy as jnp
 
+from kernels.machines.compat.xla import whole
 from kernels.machines.tpu.products import product
 
 
 @jax.jit
 def grouped_matmul(x, w, group_sizes):
     """[m, k], [g, k, n], int32 [g] → [m, n]; XLA chooses how."""
-    # On a TPU, float32 factors are rounded to bfloat16 unless the highest precision is asked for.
-    exact = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    wide = {"precision": exact, "preferred_element_type": jnp.float32}
-    return jax.lax.ragged_dot(x, w, group_sizes, **wide).astype(x.dtype)
+    return jax.lax.ragged_dot(x, w, group_sizes, **whole(x.dtype)).astype(x.dtype)
 
 
 @jax.jit

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 import re
 import traceback
 from collections.abc import Collection, Mapping, Sequence
@@ -106,6 +107,17 @@ def positive(argument: str, value: object) -> None:
     """Check that `value` is a number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
         fail(argument, repr(value), "a number above 0")
+
+
+def finite(argument: str, value: Any, default: float | None = None) -> float:
+    """A finite number, as Python has it; None stands for the default, where there is one."""
+    if value is None and default is not None:
+        return default
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not (number and -math.inf < value < math.inf):  # torch.compile cannot trace isfinite
+        accepted = "a finite number" if default is None else "None or a finite number"
+        fail(argument, repr(value), accepted)
+    return float(value)
 
 
 def instance(argument: str, value: object, kind: Any) -> None:

@@ -4,7 +4,6 @@ paged_attention(q, k_pages, v_pages, lengths, page_table): [S, H, D], [Hkv, P, p
 ragged_paged_attention(…, query_starts): [T, H, D], [Hkv, P, page, D] → [T, H, D]
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -136,11 +135,7 @@ def _options(q: Any, k_pages: Any, scale: float | None, block: int | None) -> di
         checks.fail("q.shape[1] (heads)", q.shape[1], accepted)
     if block is not None:
         checks.positive_int("block", block)
-    if scale is None:
-        scale = q.shape[2] ** -0.5
-    elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
-        checks.fail("scale", repr(scale), "None or a finite number")
-    return {"scale": float(scale), "block": block}
+    return {"scale": checks.finite("scale", scale, q.shape[2] ** -0.5), "block": block}
 
 
 def update_pages(
