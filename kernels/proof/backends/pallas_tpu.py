@@ -82,9 +82,8 @@ class _PallasTpu(OnTpu):
         from kernels.machines.tpu.export import export
         from kernels.machines.tpu.pool import compile_each
 
-        owners: list[
-            tuple[int, str]
-        ] = []  # program → its job, and its chip where it is not the only
+        # program → its job, and its chip where it is not the only one
+        owners: list[tuple[int, str]] = []
         left: list[int] = []  # by job: what its answer still waits for
         errors: list[Exception | None] = []
         seconds: list[float] = []
