@@ -1,7 +1,5 @@
 """Workloads: the sizes and values that an operator is proven on. Same seed, same arguments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 A figure is counted or estimated, never a wall clock's, so that it is the same on every machine.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

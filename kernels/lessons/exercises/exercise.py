@@ -1,7 +1,5 @@
 """What an exercise asks for, and how an answer to it is proven."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What is known of a bug."""
 
-from __future__ import annotations
-
 import inspect
 import tomllib
 from collections.abc import Callable

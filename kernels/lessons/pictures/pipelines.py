@@ -1,7 +1,5 @@
 """A kernel's pipeline in time, for one choice of blocks beside the others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Pallas for a TPU: interpreted and simulated by JAX, compiled by libtpu without a TPU."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import time
