@@ -226,14 +226,9 @@ _BUT_SIMULATE = ("interpret", "compile")
 
 
 def _shipped(name: str, library: str, source: str = "shipped", **more: Any) -> Implementation:
-    return (_implementation if source == "shipped" else Implementation)(
-        name,
-        PALLAS_TPU,
-        f"{source}:{name}",
-        accepts=_whole_lanes,
-        shipped_with=library,
-        **more,
-    )
+    kind = _implementation if source == "shipped" else Implementation
+    more |= {"accepts": _whole_lanes, "shipped_with": library}
+    return kind(name, PALLAS_TPU, f"{source}:{name}", **more)
 
 
 ATTENTION = Operator(

@@ -13,11 +13,7 @@ from kernels.proof.contract import OWN_BLOCKS, Implementation, Operator
 
 
 def softmax(
-    x: Any,
-    *,
-    implementation: str = "pallas",
-    block: RowBlocks | None = None,
-    interpret: Any = None,
+    x: Any, *, implementation: str = "pallas", block: RowBlocks | None = None, interpret: Any = None
 ) -> Any:
     """exp(x) over its sum along the last axis: numbers from 0 to 1 that add up to 1.
 
