@@ -109,15 +109,20 @@ class Implementation:
 class Contract:
     """What the rungs ask of whatever they prove: an operator, an exercise, a stranger's kernel.
 
-    reference: the float64 oracle, of the same arguments as the function. plain: the name of the
-    plainest implementation, which sets the error budget. magnitude: the sums of absolute values
-    behind each result, where it is a sum. rounding: the root of the sum of the squares of the
-    terms, where each term is rounded to the dtype of the arguments before they are added up.
-    gradient_magnitude: the sums of absolute values behind each gradient, of the arguments and the
-    cotangents. outputs: a name for each result. differentiable: names of arguments. static: names
-    of array arguments whose values the program is made from. terms: how many an element adds up at
-    most, 1 where nobody says so. budget: how many times the budget it may take. rounds_sums: where
-    a kernel rounds its partial sums again and again, in words; "" where nowhere.
+    Attributes:
+        reference: the float64 oracle, of the same arguments as the function.
+        plain: the name of the plainest implementation, which sets the error budget.
+        magnitude: the sums of absolute values behind each result, where it is a sum.
+        rounding: the root of the sum of the squares of the terms, where each term is rounded to the
+            dtype of the arguments before they are added up.
+        gradient_magnitude: the sums of absolute values behind each gradient, of the arguments and
+            the cotangents.
+        outputs: a name for each result.
+        differentiable: names of arguments.
+        static: names of array arguments whose values the program is made from.
+        terms: how many an element adds up at most, 1 where nobody says so.
+        budget: how many times the budget it may take.
+        rounds_sums: where a kernel rounds its partial sums again and again, in words; or "".
     """
 
     name: str
