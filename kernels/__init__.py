@@ -9,8 +9,6 @@
 operator.py are operators; behind them are six rooms: proof, machines, figures, lessons, yours, cli.
 """
 
-from __future__ import annotations
-
 import os
 from typing import TYPE_CHECKING
 

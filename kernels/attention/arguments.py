@@ -33,8 +33,7 @@ def check_heads(
     """Refuse what no implementation takes, and unless `grouped` heads of k and v that are fewer
     than q's; the scale to use, D ** -0.5 for None."""
     for name, x in (("q", q), ("k", k), ("v", v)):
-        checks.array(name, x, rank=4, dtypes=dtypes)
-        checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
+        checks.array(name, x, rank=4, dtypes=dtypes, like=("q", q))
         for axis, what in ((0, "batch"), (1, "heads"), (3, "head_dim")):
             if axis != 1 or not grouped:
                 checks.same(f"{name}.shape[{axis}] ({what})", x.shape[axis], "q", q.shape[axis])
@@ -44,7 +43,7 @@ def check_heads(
     checks.same("v.shape[2] (keys)", v.shape[2], "k", k.shape[2])
     if q.shape[3] > MAX_HEAD_DIM:
         checks.fail("q.shape[3] (head_dim)", q.shape[3], f"at most {MAX_HEAD_DIM}")
-    return _scale(scale, q.shape[3])
+    return checks.finite("scale", scale, q.shape[3] ** -0.5)
 
 
 def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) -> float:
@@ -58,7 +57,7 @@ def check_packed(qkv: Any, num_heads: Any, scale: Any, dtypes: Collection[str]) 
         )
     if head_dim > MAX_HEAD_DIM:
         checks.fail("qkv.shape[2]", qkv.shape[2], f"at most 3 × {num_heads} × {MAX_HEAD_DIM}")
-    return _scale(scale, head_dim)
+    return checks.finite("scale", scale, head_dim**-0.5)
 
 
 def check_window(window: Any) -> tuple[int, int] | None:
@@ -94,12 +93,3 @@ def check_soft_cap(soft_cap: Any) -> float | None:
     if soft_cap == math.inf:
         checks.fail("soft_cap", soft_cap, "None or a finite number above 0")
     return float(soft_cap)
-
-
-def _scale(scale: Any, head_dim: int) -> float:
-    if scale is None:
-        return head_dim**-0.5
-    number = isinstance(scale, (int, float)) and not isinstance(scale, bool)
-    if not (number and -math.inf < scale < math.inf):  # torch.compile cannot trace isfinite
-        checks.fail("scale", repr(scale), "None or a finite number")
-    return float(scale)

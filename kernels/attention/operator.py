@@ -23,11 +23,8 @@ from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.backends.xla import XLA
-from kernels.proof.contract import Implementation, Operator
+from kernels.proof.contract import OWN_BLOCKS, Implementation, Operator
 from kernels.proof.workload import Workload
-
-DTYPES = ("float32", "bfloat16")
-TENSORS = tuple(f"torch.{dtype}" for dtype in DTYPES)
 
 
 def attention(
@@ -89,25 +86,20 @@ def attention(
             f'{q.shape[1]}, as q has, for "{implementation}"; {_taken_by("hkv")} take fewer',
         )
     checks.one_of("causal", causal, (False, True))
+    checks.instance("block", block, AttentionBlocks)
     options = {
         "causal": bool(causal),
         "scale": scale,
         "window": check_window(window),
         "soft_cap": check_soft_cap(soft_cap),
         "segment_ids": check_segments(segment_ids, q, k),
-        "block": _block(block),
+        "block": block,
     }
     return chosen(q, k, v, interpret=interpret, **options)
 
 
 def _dtypes(chosen: Implementation) -> tuple[str, ...]:
-    return (*DTYPES, *TENSORS) if chosen.backend is TORCH else DTYPES
-
-
-def _block(block: Any) -> Any:
-    if block is not None and not isinstance(block, AttentionBlocks):
-        checks.fail("block", repr(block), "None or AttentionBlocks(tokens, tq, tk, heads)")
-    return block
+    return (*checks.FLOATS, *checks.TENSORS) if chosen.backend is TORCH else checks.FLOATS
 
 
 def block_sparse_attention(
@@ -138,9 +130,10 @@ def block_sparse_attention(
         ValueError: as attention does, and for another mask.
     """
     chosen = BLOCK_SPARSE_ATTENTION[implementation]
-    scale = check_heads(q, k, v, scale, DTYPES, grouped=True)
+    scale = check_heads(q, k, v, scale, checks.FLOATS, grouped=True)
+    checks.instance("block", block, AttentionBlocks)
     (b, h, n, d), (_, shared, m, _) = q.shape, k.shape
-    plan = plan_blocks(n, m, b * h, d, q.dtype, block=_block(block), group=h // shared)
+    plan = plan_blocks(n, m, b * h, d, q.dtype, block=block, group=h // shared)
     wanted = tuple(-(-size // min(plan.block.tokens, size)) for size in (n, m))
     mask = np.asarray(mask)
     if mask.dtype != bool or mask.shape != wanted:
@@ -215,14 +208,14 @@ def _implementation(
     **more: Any,
 ) -> Implementation:
     """One of attention's, which neither is offered nor takes what TAKEN_BY keeps from it."""
-    lacks: Any = {} if name == "pallas" else {"block": "chooses its own"}
+    lacks = {} if name == "pallas" else OWN_BLOCKS
     refused = [what for what, names in TAKEN_BY.items() if name not in names]
 
     def takes(workload: Workload) -> bool:
         asked = {**workload.options, **workload.sizes}
         return accepts(workload) and not any(what in asked for what in refused)
 
-    lacks |= {what: f"takes none: {_taken_by(what)} do" for what in refused}
+    lacks = lacks | {what: f"takes none: {_taken_by(what)} do" for what in refused}
     return Implementation(name, backend, source, accepts=takes, lacks=lacks, **more)
 
 
@@ -233,15 +226,9 @@ _BUT_SIMULATE = ("interpret", "compile")
 
 
 def _shipped(name: str, library: str, source: str = "shipped", **more: Any) -> Implementation:
-    return (_implementation if source == "shipped" else Implementation)(
-        name,
-        PALLAS_TPU,
-        f"{source}:{name}",
-        accepts=_whole_lanes,
-        tunable=False,
-        shipped_with=library,
-        **more,
-    )
+    kind = _implementation if source == "shipped" else Implementation
+    more |= {"accepts": _whole_lanes, "shipped_with": library}
+    return kind(name, PALLAS_TPU, f"{source}:{name}", **more)
 
 
 ATTENTION = Operator(
@@ -261,7 +248,6 @@ ATTENTION = Operator(
             MOSAIC_GPU,
             "mosaic_gpu:attention",
             accepts=lambda w: w.dtype == "bfloat16" and w.sizes["d"] <= 128,
-            tunable=False,
             chapter="matmul_on_hopper",
         ),
         _shipped("tokamax", "tokamax", rungs=_BUT_SIMULATE, needs="tokamax"),

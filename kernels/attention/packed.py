@@ -19,6 +19,7 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.attention import pallas
 from kernels.attention.blocks import vmem_limit
 from kernels.attention.layout import pack, unpack
+from kernels.attention.pallas import one_ahead
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
 from kernels.machines.tpu.plan import TpuPlan
@@ -101,25 +102,12 @@ class Packing:
             body(self.tokens - rest, rest)
 
 
-def one_ahead(units, start, finish):
-    """finish(unit, start(unit)) for each unit, the next one's start before this one's finish.
-
-    The compiler keeps much of the order it is given: so the MXU multiplies for the next heads
-    while the vector unit works on these.
-    """
-    waiting = start(units[0])
-    for unit, following in zip(units, [*units[1:], None], strict=True):
-        ready, waiting = waiting, following and start(following)
-        finish(unit, ready)
-
-
 def forward_kernel(qkv_ref, o_ref, *lse_ref, packing, scale):
     # qkv_ref [images, N, 3·H·D], o_ref [images, N, H·D], lse_ref [images, H, N]
     def block(start, size):
         queries = pl.ds(start, size)
 
-        def scores(unit):
-            image, first = unit
+        def multiplied(image, first):
             return [
                 packing.dot(
                     qkv_ref[image, :, packing.lanes(K, head)],
@@ -129,8 +117,7 @@ def forward_kernel(qkv_ref, o_ref, *lse_ref, packing, scale):
                 for head in range(first, first + packing.group)
             ]
 
-        def output(unit, scores):
-            image, first = unit
+        for (image, first), scores in one_ahead(packing.units, multiplied):
             v = qkv_ref[image, :, packing.lanes(V, first, packing.group)].T
             o = []
             for head, s in enumerate(scores, first):
@@ -143,8 +130,6 @@ def forward_kernel(qkv_ref, o_ref, *lse_ref, packing, scale):
                     lse_ref[0][image, head : head + 1, queries] = most + jnp.log2(total)
             o_ref[image, queries, packing.lanes(0, first, packing.group)] = upright(o, o_ref.dtype)
 
-        one_ahead(packing.units, scores, output)
-
     packing.for_each_block(block)
 
 
@@ -153,8 +138,7 @@ def backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, scal
     def block(start, size):
         queries = pl.ds(start, size)
 
-        def products(unit):
-            image, first = unit
+        def multiplied(image, first):
             pairs = []
             for head in range(first, first + packing.group):
                 q = qkv_ref[image, queries, packing.lanes(Q, head)]
@@ -164,8 +148,7 @@ def backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, scal
                 pairs.append((s, dp))
             return pairs
 
-        def gradients(unit, products):
-            image, first = unit
+        for (image, first), products in one_ahead(packing.units, multiplied):
             factors = []
             for head, (s, dp) in enumerate(products, first):
                 lse = lse_ref[image, head : head + 1, queries]
@@ -182,19 +165,13 @@ def backward_kernel(qkv_ref, lse_ref, do_ref, dqkv_ref, *sums_ref, packing, scal
                 dq.append(packing.dot(k, ds) * scale)
                 dk.append(packing.dot(q, ds, 1) * scale)
                 dv.append(packing.dot(do, p, 1))
-            dqkv_ref[image, queries, packing.lanes(Q, first, packing.group)] = upright(
-                dq, dqkv_ref.dtype
-            )
+            lanes = [packing.lanes(part, first, packing.group) for part in (Q, K, V)]
+            dqkv_ref[image, queries, lanes[Q]] = upright(dq, dqkv_ref.dtype)
             for part, gradient in ((K, dk), (V, dv)):
                 if sums_ref:
-                    rows = packing.lanes(0, first, packing.group)
-                    sums_ref[0][part - 1, rows] += jnp.concatenate(gradient)
+                    sums_ref[0][part - 1, lanes[Q]] += jnp.concatenate(gradient)
                 else:
-                    dqkv_ref[image, :, packing.lanes(part, first, packing.group)] = upright(
-                        gradient, dqkv_ref.dtype
-                    )
-
-        one_ahead(packing.units, products, gradients)
+                    dqkv_ref[image, :, lanes[part]] = upright(gradient, dqkv_ref.dtype)
 
     if sums_ref:
         sums_ref[0][...] = jnp.zeros_like(sums_ref[0])

@@ -307,12 +307,7 @@ def _iota(shape, axis):
     return jax.lax.broadcasted_iota(jnp.int32, shape, axis)
 
 
-def _shrink(before, now):
-    """What brings sums that were scaled by an older maximum to the scale of the new one."""
-    return jnp.exp2(before - now)
-
-
-def _ahead(tasks, start):
+def one_ahead(tasks, start):
     """Each task with start(task), which is called for the task after it before that: the MXU
     works on the next scores while the vector units are busy with the softmax of these."""
     started = start(*tasks[0])
@@ -354,7 +349,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
         lasts = {(head, query): key for head, query, key in tasks}
         segments = ids and (ids[0], ids[1][0].T)  # once for all tiles
         begin = functools.partial(start, offset=offset, segments=segments)
-        for (head, query, key), s in _ahead(tasks, begin):
+        for (head, query, key), s in one_ahead(tasks, begin):
             row = (head, slice(None), pl.ds(query, s.shape[1]))
             if key > firsts[head, query]:
                 before = m, l, acc  # noqa: F821, of the tile before
@@ -367,7 +362,7 @@ def _forward_kernel(list_ref, q_ref, k_ref, v_ref, ids, o_ref, *rest, tiling):
             v = tiling.tile(v_ref, head // tiling.group, key, tiling.tk, tiling.bk, j, tiling.m)
             acc = dot(v, p.astype(v.dtype), (1 - tiling.head_dim, 0))  # [D, queries]
             if before:
-                shrink = _shrink(before[0], m)
+                shrink = jnp.exp2(before[0] - m)  # sums that an older maximum has scaled
                 l += before[1] * shrink
                 acc += before[2] * shrink
             if key == lasts[head, query]:
@@ -438,7 +433,7 @@ def _backward_kernel(
         row = None
         segments = ids and (ids[0], ids[1][0].T)
         begin = functools.partial(start, offset=offset, segments=segments)
-        for (head, query, key), started in _ahead(tiling.tasks(heads, offset), begin):
+        for (head, query, key), started in one_ahead(tiling.tasks(heads, offset), begin):
             q, k, do, s, slope, dp = started
             if row != (head, query):
                 row = head, query
@@ -536,18 +531,21 @@ def _place(grid, line, otherwise):
     return lambda _, first, second, list_ref: otherwise(first, second)
 
 
-def _segments(tiling, ids, programs, place_of_queries, place_of_keys):
-    """int32 [B, 1, n] and [B, 1, m] of the segments, and their blocks; None twice without.
-    programs: the size of the grid's first dimension."""
+def _operands(tiling, ids, grid, heads, head_dim, place, place_of_keys):
+    """The blocks of so many heads of queries, of their keys, of the segments' ids and of a row of
+    numbers for the queries; and the ids, int32 [B, 1, n] and [B, 1, m], None for none."""
+    queries = block_spec(tiling, heads, tiling.bq, head_dim, place)
+    keys = _keys_spec(tiling, heads, head_dim, place_of_keys)
+    row = pl.BlockSpec((heads, 1, tiling.bq), lambda h, *at: (h, 0, place(h, *at)))
     if ids is None:
-        return None, None
+        return queries, keys, None, row, None
 
     def spec(tokens, place):
-        return pl.BlockSpec((1, 1, tokens), lambda h, *at: (h // heads, 0, place(h, *at)))
+        return pl.BlockSpec((1, 1, tokens), lambda h, *at: (h // several, 0, place(h, *at)))
 
-    heads = programs // ids[0].shape[0]
-    specs = spec(tiling.bq, place_of_queries), spec(tiling.bk, place_of_keys)
-    return (ids[0][:, None], ids[-1][:, None]), specs
+    several = grid[0] // ids[0].shape[0]  # programs of a sequence
+    of_ids = spec(tiling.bq, place), spec(tiling.bk, place_of_keys)
+    return queries, keys, of_ids, row, (ids[0][:, None], ids[-1][:, None])
 
 
 def compiler_params(plan, *semantics):
@@ -577,12 +575,8 @@ def _forward_call(q, k, v, ids, spec, residuals):
     def seen(i, j):  # a block that is not looked at is not fetched either
         return jnp.minimum(i, j) if spec.causal else j
 
-    place = _place(grid, 0, lambda i, j: i)
-    queries = block_spec(tiling, block.heads, tiling.bq, head_dim, place)
-    place_of_keys = _place(grid, 1, seen)
-    keys = _keys_spec(tiling, block.heads, head_dim, place_of_keys)
-    ids, of_ids = _segments(tiling, ids, grid[0], place, place_of_keys)
-    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *at: (h, 0, place(h, *at)))
+    places = _place(grid, 0, lambda i, j: i), _place(grid, 1, seen)
+    queries, keys, of_ids, row, ids = _operands(tiling, ids, grid, block.heads, head_dim, *places)
     shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
     q, k, v = map(transpose, (q, k, v))
     o, *lse = pl.pallas_call(
@@ -617,18 +611,14 @@ def _backward_call(q, k, v, ids, o, lse, do, spec):
     def seen(j, i):
         return jnp.minimum(jnp.maximum(i, j), tiling.query_blocks - 1) if spec.causal else i
 
-    place = _place(grid, 0, seen)
-    queries = block_spec(tiling, block.heads, tiling.bq, head_dim, place)
-    place_of_keys = _place(grid, 1, lambda j, i: j)
-    keys = _keys_spec(tiling, block.heads, head_dim, place_of_keys)
-    ids, of_ids = _segments(tiling, ids, grid[0], place, place_of_keys)
+    places = _place(grid, 0, seen), _place(grid, 1, lambda j, i: j)
+    queries, keys, of_ids, row, ids = _operands(tiling, ids, grid, block.heads, head_dim, *places)
     # dq is complete only in the last round; until then its first block waits in VMEM.
     done = _place(grid, 5, lambda j, i: jnp.where(j == last, i, 0))
     dq_spec = block_spec(tiling, block.heads, tiling.bq, head_dim, done)
-    row = pl.BlockSpec((block.heads, 1, tiling.bq), lambda h, *at: (h, 0, place(h, *at)))
     # Programs that share their keys' heads have a sum each, which XLA adds up.
     shared = max(1, tiling.group // block.heads)
-    sums = _keys_spec(tiling, block.heads, head_dim, place_of_keys, apart=True)
+    sums = _keys_spec(tiling, block.heads, head_dim, places[1], apart=True)
     sum_vmem = pltpu.VMEM(keys.block_shape, jnp.float32)
     q, k, v, o, do = map(transpose, (q, k, v, o, do))
     dq_shape = jax.ShapeDtypeStruct(q.shape, q.dtype)

@@ -25,9 +25,6 @@ torch = require("torch", "attention on PyTorch tensors")
 
 __all__ = ["attention", "merge_heads", "split_heads", "vit_attention"]
 
-DTYPES = operator.TENSORS
-
-
 # Those that take tensors: PyTorch's own run on any device, kernels on those that they say.
 ATTENTION, VIT_ATTENTION = (
     {i.name: i for i in declared.implementations if i.backend is TORCH or i.devices}
@@ -70,7 +67,7 @@ def attention(
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         _check(name, tensor, 4, ATTENTION[implementation].devices)
         checks.same(f"{name}.device", str(tensor.device), "q", str(q.device))
-    scale = check_heads(q, k, v, scale, DTYPES)
+    scale = check_heads(q, k, v, scale, checks.TENSORS)
     checks.one_of("causal", causal, (False, True))
     if implementation in _OF_TORCH:
         return _OF_TORCH[implementation](q, k, v, causal=causal, scale=scale)
@@ -118,7 +115,7 @@ def vit_attention(
     checks.one_of("implementation", implementation, VIT_ATTENTION)
     devices = VIT_ATTENTION[implementation].devices
     _check("qkv", qkv, 3, devices)
-    scale = check_packed(qkv, num_heads, scale, DTYPES)
+    scale = check_packed(qkv, num_heads, scale, checks.TENSORS)
     if implementation != "pallas":
         q, k, v = split_heads(qkv, num_heads)
         if devices:
@@ -139,7 +136,7 @@ def vit_attention(
 def _check(name: str, tensor: Any, rank: int, devices: tuple[str, ...]) -> None:
     if not isinstance(tensor, torch.Tensor):
         checks.fail(name, f"a {type(tensor).__name__}", f"a torch.Tensor of rank {rank}")
-    checks.array(name, tensor, rank=rank, dtypes=DTYPES)
+    checks.array(name, tensor, rank=rank, dtypes=checks.TENSORS)
     if not devices:
         return
     checks.one_of(f"{name}.device", tensor.device.type, devices)

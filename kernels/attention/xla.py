@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from kernels.machines.compat.xla import stored
+from kernels.machines.compat.xla import stored, whole
 
 __all__ = ["SLICE_BYTES", "in_slices", "slice_of"]
 _STATIC = ("causal", "scale", "window", "soft_cap")
@@ -42,11 +42,7 @@ def _masked(q, k, v, scale, mask, sighted=None, soft_cap=None):
         more = {"scale": scale, "mask": mask, "sighted": sighted, "soft_cap": soft_cap}
         some = functools.partial(_masked, **more)
         return jax.vmap(some, (2, None, None), 2)(grouped, k, v).reshape(q.shape)
-    dot = functools.partial(
-        jnp.einsum,
-        precision=jax.lax.Precision.HIGHEST if q.dtype == jnp.float32 else None,
-        preferred_element_type=jnp.float32,
-    )
+    dot = functools.partial(jnp.einsum, **whole(q.dtype))
     s = scale * dot("bhnd,bhmd->bhnm", q, k)
     if soft_cap is not None:
         s = soft_cap * jnp.tanh(s / soft_cap)

@@ -1,7 +1,5 @@
 """python -m kernels nki"""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Annotated

@@ -35,9 +35,9 @@ from kernels.collectives.ring import (
     make_ring,
     meet,
 )
-from kernels.collectives.xla import product
 from kernels.machines import checks
 from kernels.machines.tpu.chips import CHIPS, here
+from kernels.machines.tpu.products import product
 from kernels.matmul import BlockSizes, sublanes
 
 LANES = 128  # columns of a register tile

@@ -3,8 +3,8 @@
 import functools
 from typing import Any
 
-from kernels.collectives.sequence import DTYPES, devices_along
 from kernels.collectives.sequence import RING_ATTENTION as RING_ATTENTION  # the catalog's
+from kernels.collectives.sequence import devices_along
 from kernels.machines import checks
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.backends.xla_mesh import XLA_MESH
@@ -34,7 +34,7 @@ def all_gather(
         ValueError: for another rank, dtype or implementation, and outside of such an axis.
     """
     chosen = ALL_GATHER[implementation]
-    checks.array("x", x, rank=2, dtypes=DTYPES)
+    checks.array("x", x, rank=2)
     devices_along(axis_name)
     return chosen(x, axis_name, interpret=interpret)
 
@@ -63,7 +63,7 @@ def reduce_scatter(
             divide, and outside of such an axis.
     """
     chosen = REDUCE_SCATTER[implementation]
-    checks.array("x", x, rank=2, dtypes=DTYPES)
+    checks.array("x", x, rank=2)
     _shares(x, axis_name)
     return chosen(x, axis_name, interpret=interpret)
 
@@ -95,7 +95,7 @@ def all_to_all(
         ValueError: for another rank, dtype, size or implementation, and outside of such an axis.
     """
     chosen = ALL_TO_ALL[implementation]
-    checks.array("x", x, rank=3, dtypes=DTYPES)
+    checks.array("x", x, rank=3)
     checks.array("sizes", sizes, rank=1, dtypes=("int32",))
     devices = devices_along(axis_name, several=False)
     checks.same("x.shape[0]", x.shape[0], "the devices along the axis", devices)
@@ -168,9 +168,8 @@ def matmul_reduce_scatter(
 
 def _factors(x: Any, w: Any) -> None:
     """ValueError for what cannot be multiplied."""
-    checks.array("x", x, rank=2, dtypes=DTYPES)
-    checks.array("w", w, rank=2, dtypes=DTYPES)
-    checks.same("w.dtype", str(w.dtype), "x", str(x.dtype))
+    checks.array("x", x, rank=2)
+    checks.array("w", w, rank=2, like=("x", x))
     checks.same("w.shape[0]", w.shape[0], "x.shape[1]", x.shape[1])
 
 

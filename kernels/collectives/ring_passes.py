@@ -30,6 +30,7 @@ from kernels.collectives.ring import ATTENTION, HBM, Ring, call, make_ring, meet
 from kernels.machines.compat import jax_interpreter
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.chips import CHIPS, here
+from kernels.machines.tpu.products import dot
 
 TOKENS = 1024  # of a block at most
 QUERIES, KEYS = 256, 128  # of a tile of scores
@@ -108,15 +109,6 @@ class RingPass(NamedTuple):
     sums: tuple[Sum, ...]
 
 
-def dot(x, y, x_axis, y_axis):
-    """The product over these axes, in float32."""
-    if 1 in x.shape + y.shape:  # no product of matrices: Mosaic takes it in float32 alone
-        x, y = x.astype(jnp.float32), y.astype(jnp.float32)
-    precision = lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    axes = (((x_axis,), (y_axis,)), ((), ()))
-    return lax.dot_general(x, y, axes, precision=precision, preferred_element_type=jnp.float32)
-
-
 class ScoreTile(NamedTuple):
     """A tile of scores in a block: queries and keys as slices, and which of them count."""
 
@@ -127,7 +119,7 @@ class ScoreTile(NamedTuple):
 
     def scores(self, q_ref, k_ref):
         """log2(e) scale k qᵀ, [keys, queries], hidden where a key is none or comes too late."""
-        s = dot(k_ref[self.keys], q_ref[self.queries], 1, 1) * (self.part.scale * LOG2E)
+        s = dot(k_ref[self.keys], q_ref[self.queries], (1, 1)) * (self.part.scale * LOG2E)
         if self.hides is None:
             return s
         start, diagonal = self.hides
@@ -163,7 +155,7 @@ def forward_body(part, hides, stay, travel, sums):
         p, shrink = jnp.exp2(s - m), jnp.exp2(before - m)
         l = l * shrink + jnp.sum(p, axis=0, keepdims=True)
         v = v_ref[tile.keys]
-        acc = acc * shrink + dot(v, p.astype(v.dtype), 0, 0)
+        acc = acc * shrink + dot(v, p.astype(v.dtype), (0, 0))
         before = m
         if tile.keys.stop == part.block:
             for ref, value in zip(sums, (acc, m, l), strict=True):
@@ -177,7 +169,7 @@ def _gradients(part, hides, q_ref, do_ref, rows_ref, k_ref, v_ref):
     """
 
     def start(tile):
-        return tile.scores(q_ref, k_ref), dot(v_ref[tile.keys], do_ref[tile.queries], 1, 1)
+        return tile.scores(q_ref, k_ref), dot(v_ref[tile.keys], do_ref[tile.queries], (1, 1))
 
     for tile, (s, dp) in _tiles(part, hides, start):
         lse, delta = (rows_ref[row : row + 1, tile.queries] for row in (0, 1))
@@ -189,15 +181,15 @@ def queries_body(part, hides, stay, travel, sums):
     # q_ref, do_ref [queries, D], rows_ref [2, queries]; k_ref, v_ref [keys, D]; dq_ref [D, queries]
     k_ref, (dq_ref,) = travel[0], sums
     for tile, _, ds in _gradients(part, hides, *stay, *travel):
-        dq_ref[:, tile.queries] += dot(k_ref[tile.keys], ds, 0, 0)
+        dq_ref[:, tile.queries] += dot(k_ref[tile.keys], ds, (0, 0))
 
 
 def keys_body(part, hides, stay, travel, sums):
     # k_ref, v_ref, dk_ref, dv_ref [keys, D]; q_ref, do_ref [queries, D], rows_ref [2, queries]
     (q_ref, do_ref, _), (dk_ref, dv_ref) = travel, sums
     for tile, p, ds in _gradients(part, hides, *travel, *stay):
-        dv_ref[tile.keys] += dot(p, do_ref[tile.queries], 1, 0)
-        dk_ref[tile.keys] += dot(ds, q_ref[tile.queries], 1, 0)
+        dv_ref[tile.keys] += dot(p, do_ref[tile.queries], (1, 0))
+        dk_ref[tile.keys] += dot(ds, q_ref[tile.queries], (1, 0))
 
 
 FORWARD = RingPass(

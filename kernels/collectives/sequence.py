@@ -8,9 +8,8 @@ import numpy as np
 from kernels.machines import checks
 from kernels.proof.backends.pallas_tpu_mesh import PALLAS_TPU_MESH
 from kernels.proof.backends.xla_mesh import XLA_MESH
-from kernels.proof.contract import Implementation, Operator
+from kernels.proof.contract import OWN_BLOCKS, Implementation, Operator
 
-DTYPES = ("float32", "bfloat16")
 MAX_HEAD_DIM = 256
 
 
@@ -61,8 +60,7 @@ def ring_attention(
     """
     chosen = RING_ATTENTION[implementation]
     for name, x in (("q", q), ("k", k), ("v", v)):
-        checks.array(name, x, rank=4, dtypes=DTYPES)
-        checks.same(f"{name}.dtype", str(x.dtype), "q", str(q.dtype))
+        checks.array(name, x, rank=4, like=("q", q))
         checks.same(f"{name}.shape", tuple(x.shape), "q", tuple(q.shape))
     tokens, head_dim = q.shape[2:]
     if head_dim > MAX_HEAD_DIM:
@@ -72,14 +70,11 @@ def ring_attention(
         checks.fail(
             "q.shape[2] (tokens)", tokens, "an even number: a causal part is two pieces (zigzag)"
         )
-    if scale is None:
-        scale = head_dim**-0.5
-    elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not np.isfinite(scale):
-        checks.fail("scale", repr(scale), "None or a finite number")
+    scale = checks.finite("scale", scale, head_dim**-0.5)
     if block is not None and (not isinstance(block, int) or block < 1 or block % 128):
         checks.fail("block", repr(block), "None or a multiple of 128")
     devices_along(axis_name, several=False)
-    options = {"causal": bool(causal), "scale": float(scale), "block": block}
+    options = {"causal": bool(causal), "scale": scale, "block": block}
     return chosen(q, k, v, axis_name, interpret=interpret, **options)
 
 
@@ -133,15 +128,14 @@ RING_ATTENTION = Operator(
     chapter="collective_matmul",
     differentiable=("q", "k", "v"),
     implementations=(
-        Implementation("xla", XLA_MESH, "xla:ring_attention", lacks={"block": "chooses its own"}),
+        Implementation("xla", XLA_MESH, "xla:ring_attention", lacks=OWN_BLOCKS),
         Implementation(
             "gathered",
             PALLAS_TPU_MESH,
             "pallas:gathered_attention",
             rungs=("interpret", "compile"),  # of two kernels that are simulated by themselves
             accepts=lambda workload: not workload.options.get("causal"),
-            lacks={"causal": "masks nothing", "block": "chooses its own"},
-            tunable=False,
+            lacks={"causal": "masks nothing"} | OWN_BLOCKS,
         ),
         Implementation("pallas", PALLAS_TPU_MESH, "ring_passes:ring_attention"),
     ),

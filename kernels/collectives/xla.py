@@ -10,6 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from kernels.machines.compat.xla import whole
+from kernels.machines.tpu.products import product
+
 SLICE_BYTES = 4 << 20  # of scores at a time, so that XLA keeps them in VMEM
 HIDDEN = -0.7 * float(jnp.finfo(jnp.float32).max)
 
@@ -29,12 +32,6 @@ def all_to_all(x, sizes, axis_name):
     """[devices, rows, columns], int32 [devices] → [devices, rows, columns]."""
     sent = jnp.arange(x.shape[1]) < sizes[:, None]
     return lax.all_to_all(jnp.where(sent[..., None], x, 0), axis_name, 0, 0)
-
-
-def product(x, w):
-    """In float32."""
-    exact = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    return jnp.dot(x, w, precision=exact, preferred_element_type=jnp.float32)
 
 
 def all_gather_matmul(x, w, axis_name):
@@ -59,11 +56,7 @@ def _meet(q, k, v, state, diagonal, scale):
     heads, n, _ = q.shape
     group = _fits(heads, n * n)
     rows = _fits(n, group * n)
-    dot = functools.partial(
-        jnp.einsum,
-        precision=lax.Precision.HIGHEST if q.dtype == jnp.float32 else None,
-        preferred_element_type=jnp.float32,
-    )
+    dot = functools.partial(jnp.einsum, **whole(q.dtype))
 
     @jax.checkpoint  # or the loops would keep all scores for the way back
     def some(k, v, start, q, acc, m, l):

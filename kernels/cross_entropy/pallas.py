@@ -29,7 +29,7 @@ class CrossEntropySpec:
     block: CrossEntropyBlocks | None  # of all kernels; None lets each choose
     interpret: object  # as `pallas_call` takes it
 
-    def call(self, kernel, result, x, w, rows, out_shape, scratch):
+    def call(self, kernel, result, x, w, *rows):
         """One of the kernels, over all blocks of x and w.
 
         Args:
@@ -37,8 +37,6 @@ class CrossEntropySpec:
             result: which one, of blocks.RESULTS.
             x, w: the operands.
             rows: [1, T] arrays.
-            out_shape: of the results: [1, T], or as x or w.
-            scratch: (tokens, vocab) → shapes and dtypes of the scratch.
         """
         (t, d), v = x.shape, w.shape[1]
         planned = plan(t, d, v, x.dtype, result, block=self.block)
@@ -49,14 +47,22 @@ class CrossEntropySpec:
         of_tokens = pl.BlockSpec((tokens, d), lambda *step: (outside(*step)[0], 0))
         of_vocab = pl.BlockSpec((d, vocab), lambda *step: (0, outside(*step)[1]))
         of_row = pl.BlockSpec((1, tokens), lambda *step: (0, outside(*step)[0]))
-        out_specs = {"loss": [of_row] * 2, "dx": of_tokens, "dw": of_vocab}[result]
+        row = jax.ShapeDtypeStruct((1, t), jnp.float32)
+        of_x, of_w = (jax.ShapeDtypeStruct(array.shape, array.dtype) for array in (x, w))
+        place, wide = (pltpu.VMEM((tokens, LANES), dtype) for dtype in (jnp.int32, jnp.float32))
+        dx, dw = (pltpu.VMEM(shape, jnp.float32) for shape in ((tokens, d), (d, vocab)))
+        out_shape, out_specs, scratch = {
+            "loss": ([row] * 2, [of_row] * 2, [place, wide, wide, wide]),
+            "dx": (of_x, of_tokens, [place, wide, wide, dx]),
+            "dw": (of_w, of_vocab, [dw]),
+        }[result]
         return pl.pallas_call(
             functools.partial(kernel, t=t, v=v, widen=self.interpret is True),
             out_shape=out_shape,
             grid=outside(*grid),
             in_specs=[of_tokens, of_vocab, *[of_row] * len(rows)],
             out_specs=out_specs,
-            scratch_shapes=[pltpu.VMEM(*shape) for shape in scratch(tokens, vocab)],
+            scratch_shapes=scratch,
             compiler_params=pltpu.CompilerParams(
                 # What is outside runs in any order; inside, each step adds to those before it.
                 dimension_semantics=("parallel", "arbitrary"),
@@ -94,23 +100,10 @@ def _cut(x, axis, left):
     return x if left is None else mask(x, axis, left)
 
 
-def _loss_kernel(
-    x_ref,
-    w_ref,
-    labels_ref,
-    loss_ref,
-    lse_ref,
-    place_ref,
-    max_ref,
-    sum_ref,
-    own_ref,
-    *,
-    t,
-    v,
-    widen,
-):
+def _loss_kernel(x_ref, w_ref, labels_ref, loss_ref, lse_ref, *scratch, t, v, widen):
     # x_ref [tokens, D], w_ref [D, vocab]; labels_ref, loss_ref, lse_ref [1, tokens]
-    # place_ref, max_ref, sum_ref, own_ref [tokens, 128]; grid (T / tokens, V / vocab)
+    # scratch [tokens, 128] each; grid (T / tokens, V / vocab)
+    place_ref, max_ref, sum_ref, own_ref = scratch
     j, vocab = pl.program_id(1), w_ref.shape[1]
 
     @pl.when(j == 0)
@@ -214,13 +207,7 @@ def _dw_kernel(x_ref, w_ref, labels_ref, lse_ref, do_ref, dw_ref, acc_ref, *, t,
 
 @functools.partial(jax.jit, static_argnums=3)
 def _forward(x, w, labels, spec):
-    row = jax.ShapeDtypeStruct((1, len(x)), jnp.float32)
-
-    def scratch(tokens, vocab):
-        wide = (tokens, LANES)
-        return (wide, jnp.int32), *[(wide, jnp.float32)] * 3
-
-    loss, lse = spec.call(_loss_kernel, "loss", x, w, [labels[None]], [row, row], scratch)
+    loss, lse = spec.call(_loss_kernel, "loss", x, w, labels[None])
     return loss[0], (x, w, labels, lse)
 
 
@@ -228,17 +215,8 @@ def _forward(x, w, labels, spec):
 def _backward(spec, saved, do):
     x, w, labels, lse = saved
     rows = labels[None], lse, do[None]
-
-    def of_dx(tokens, vocab):
-        wide = (tokens, LANES)
-        sums = (tokens, x.shape[1]), jnp.float32
-        return (wide, jnp.int32), *[(wide, jnp.float32)] * 2, sums
-
-    def of_dw(tokens, vocab):
-        return [((x.shape[1], vocab), jnp.float32)]
-
-    dx = spec.call(_dx_kernel, "dx", x, w, rows, jax.ShapeDtypeStruct(x.shape, x.dtype), of_dx)
-    dw = spec.call(_dw_kernel, "dw", x, w, rows, jax.ShapeDtypeStruct(w.shape, w.dtype), of_dw)
+    dx = spec.call(_dx_kernel, "dx", x, w, *rows)
+    dw = spec.call(_dw_kernel, "dw", x, w, *rows)
     return dx, dw, None
 
 

@@ -6,8 +6,6 @@ thread; several rows a block. T and ROWS are constants of the source; 4 divides 
 what is called is filled up with zeros.
 """
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Any

@@ -17,6 +17,8 @@ from kernels.machines import taichi as machine
 
 __all__ = ["every", "flipped", "plain", "steps", "tiled"]
 ti = machine.module()
+Weights = ti.types.ndarray(ndim=2)  # [C, T]
+Batch = ti.types.ndarray(ndim=3)  # [B, C, T]
 
 STEPS, ROWS = 4, 4  # of a tile; a larger one loses: its sums no longer fit into the registers
 
@@ -26,12 +28,7 @@ def plain(dtype):
     """v0."""
 
     @ti.kernel
-    def kernel(
-        out: ti.types.ndarray(dtype, ndim=3),
-        w: ti.types.ndarray(dtype, ndim=2),
-        k: ti.types.ndarray(dtype, ndim=3),
-        eps: dtype,
-    ):
+    def kernel(out: Batch, w: Weights, k: Batch, eps: dtype):
         T = k.shape[2]
         for b, c, t in ti.ndrange(k.shape[0], k.shape[1], T):
             s = eps
@@ -47,12 +44,7 @@ def steps(dtype):
     """v1."""
 
     @ti.kernel
-    def kernel(
-        out: ti.types.ndarray(dtype, ndim=3),
-        w: ti.types.ndarray(dtype, ndim=2),
-        k: ti.types.ndarray(dtype, ndim=3),
-        eps: dtype,
-    ):
+    def kernel(out: Batch, w: Weights, k: Batch, eps: dtype):
         T = k.shape[2]
         for b, c, tile in ti.ndrange(k.shape[0], k.shape[1], (T + STEPS - 1) // STEPS):
             t0 = tile * STEPS
@@ -90,12 +82,7 @@ def tiled(dtype, rows=ROWS, flipped=False):
         return lag if ti.static(flipped) else last - lag
 
     @ti.kernel
-    def kernel(
-        out: ti.types.ndarray(dtype, ndim=3),
-        w: ti.types.ndarray(dtype, ndim=2),
-        k: ti.types.ndarray(dtype, ndim=3),
-        eps: dtype,
-    ):
+    def kernel(out: Batch, w: Weights, k: Batch, eps: dtype):
         B, C, T = k.shape[0], k.shape[1], k.shape[2]
         last = STEPS + T - 1  # where the weight of lag 0 lies, behind the zeros
         for c, group, tile in ti.ndrange(C, (B + rows - 1) // rows, (T + STEPS - 1) // STEPS):
@@ -133,21 +120,24 @@ def padded(w, front=STEPS, back=0):
     return torch.nn.functional.pad(w, (front, back))
 
 
+def run(kernel, shape, *arguments):
+    """What kernel(out, *arguments) writes to a new array of that shape, like the first argument."""
+    out = machine.empty(shape, arguments[0])
+    machine.launch(kernel, out, *arguments)
+    return out
+
+
 def depthwise_conv(w, k, eps, level):
     """Arrays or tensors [C, T], [B, C, T] → [B, C, T], at one of the four levels."""
     dtype = element(k)
     kernel = (plain(dtype), steps(dtype), tiled(dtype, 1), tiled(dtype))[level]
-    out = machine.empty(k.shape, k)
-    machine.launch(kernel, out, w if level < 2 else padded(w), k, eps)
-    return out
+    return run(kernel, k.shape, w if level < 2 else padded(w), k, eps)
 
 
 def flipped(w, k, eps):
     """v3 with its weights the other way round."""
     reverse = np.flip(w, 1) if isinstance(w, np.ndarray) else w.flip(1)
-    out = machine.empty(k.shape, k)
-    machine.launch(tiled(element(k), ROWS, True), out, padded(reverse, 0, STEPS), k, eps)
-    return out
+    return run(tiled(element(k), ROWS, True), k.shape, padded(reverse, 0, STEPS), k, eps)
 
 
 def every(w, k, eps=0.0):

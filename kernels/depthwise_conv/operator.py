@@ -51,10 +51,7 @@ def depthwise_conv(
     """
     chosen = DEPTHWISE_CONV[implementation]
     _check(w, k)
-    number = isinstance(eps, (int, float, np.integer, np.floating)) and not isinstance(eps, bool)
-    if not (number and np.isfinite(eps)):
-        checks.fail("eps", repr(eps), "a finite number")
-    eps = float(eps)
+    eps = checks.finite("eps", eps)
     if chosen.backend is NUMPY:
         return _in_numpy(chosen.function, w, k, eps)
     if chosen.backend is TORCH:

@@ -8,7 +8,7 @@ threads read each element.
 
 import functools
 
-from kernels.depthwise_conv.levels import ROWS, element
+from kernels.depthwise_conv.levels import ROWS, Batch, Weights, element, run
 from kernels.machines import taichi as machine
 
 __all__ = ["tiled"]
@@ -22,12 +22,7 @@ def tiled(dtype):
     """kernel(out, w, k, eps) for w [C, T], k and out [B, C, T]."""
 
     @ti.kernel
-    def kernel(
-        out: ti.types.ndarray(dtype, ndim=3),
-        w: ti.types.ndarray(dtype, ndim=2),
-        k: ti.types.ndarray(dtype, ndim=3),
-        eps: dtype,
-    ):
+    def kernel(out: Batch, w: Weights, k: Batch, eps: dtype):
         B, C, T = k.shape[0], k.shape[1], k.shape[2]
         groups, tiles = (B + ROWS - 1) // ROWS, (T + BLOCK - 1) // BLOCK
         ti.loop_config(block_dim=BLOCK)
@@ -60,6 +55,4 @@ def tiled(dtype):
 
 def depthwise_conv(w, k, eps):
     """CUDA tensors [C, T], [B, C, T] → [B, C, T]."""
-    out = machine.empty(k.shape, k)
-    machine.launch(tiled(element(k)), out, w, k, eps)
-    return out
+    return run(tiled(element(k)), k.shape, w, k, eps)

@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 
-from kernels.depthwise_conv.levels import ROWS, STEPS, element, padded, tiled
+from kernels.depthwise_conv.levels import ROWS, STEPS, Batch, Weights, element, padded, run, tiled
 from kernels.machines import taichi as machine
 
 __all__ = ["gradient_of_k", "gradient_of_w"]
@@ -28,11 +28,7 @@ def gradient_of_k(dtype):
     """
 
     @ti.kernel
-    def kernel(
-        gk: ti.types.ndarray(dtype, ndim=3),
-        lags: ti.types.ndarray(dtype, ndim=2),
-        g: ti.types.ndarray(dtype, ndim=3),
-    ):
+    def kernel(gk: Batch, lags: Weights, g: Batch):
         B, C, T = g.shape[0], g.shape[1], g.shape[2]
         for c, group, tile in ti.ndrange(C, (B + ROWS - 1) // ROWS, (T + STEPS - 1) // STEPS):
             b0, u0 = group * ROWS, tile * STEPS
@@ -64,11 +60,7 @@ def gradient_of_w(dtype):
     """
 
     @ti.kernel
-    def kernel(
-        gw: ti.types.ndarray(dtype, ndim=2),
-        g: ti.types.ndarray(dtype, ndim=3),
-        k: ti.types.ndarray(dtype, ndim=3),
-    ):
+    def kernel(gw: Weights, g: Batch, k: Batch):
         B, C, T = k.shape[0], k.shape[1], k.shape[2]
         for c, tile in ti.ndrange(C, (T + LAGS - 1) // LAGS):
             d0 = tile * LAGS
@@ -94,9 +86,7 @@ def _forward(w, k, eps):
         from kernels.depthwise_conv import shared
 
         return shared.depthwise_conv(w, k, eps)
-    out = machine.empty(k.shape, k)
-    machine.launch(tiled(element(k)), out, padded(w), k, eps)
-    return out
+    return run(tiled(element(k)), k.shape, padded(w), k, eps)
 
 
 def _backward_k(w, g):
@@ -104,15 +94,7 @@ def _backward_k(w, g):
         from kernels.depthwise_conv import shared
 
         return shared.depthwise_conv(w, g.flip(2), 0.0).flip(2)
-    gk = machine.empty(g.shape, g)
-    machine.launch(gradient_of_k(element(g)), gk, w.flip(1), g)
-    return gk
-
-
-def _backward_w(g, k):
-    gw = machine.empty(k.shape[1:], k)
-    machine.launch(gradient_of_w(element(k)), gw, g, k)
-    return gw
+    return run(gradient_of_k(element(g)), g.shape, w.flip(1), g)
 
 
 def _differentiable_gradients(w, k, g, needed):
@@ -141,7 +123,7 @@ def _autograd():
             if torch.is_grad_enabled():  # for a second derivative, which PyTorch's gradient has
                 return (*_differentiable_gradients(w, k, g, ctx.needs_input_grad), None)
             g = g.contiguous()  # the gradient of a sum is one number, expanded
-            gw = _backward_w(g, k) if ctx.needs_input_grad[0] else None
+            gw = run(gradient_of_w(element(k)), w.shape, g, k) if ctx.needs_input_grad[0] else None
             gk = _backward_k(w, g) if ctx.needs_input_grad[1] else None
             return gw, gk, None
 

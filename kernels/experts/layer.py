@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from kernels.experts.routing import route, weights
 from kernels.grouped_matmul import grouped_matmul
+from kernels.machines.compat.xla import whole
 
 
 def _gated(a, b, dtype):
@@ -15,7 +16,7 @@ def _gated(a, b, dtype):
 
 
 @functools.partial(jax.jit, static_argnames=("top_k", "implementation", "interpret"))
-def _sorted(x, router, gate, up, down, *, top_k, implementation, interpret):
+def _sorted(x, router, gate, up, down, *, top_k, implementation, interpret=None):
     """Each token comes top_k times, among the rows of the experts that it goes to.
 
     rows = the tokens, once for each expert chosen, sorted by expert
@@ -35,30 +36,18 @@ def _sorted(x, router, gate, up, down, *, top_k, implementation, interpret):
     return (weights(logits, chosen)[..., None] * back).sum(1).astype(x.dtype)
 
 
-def by_kernel(x, router, gate, up, down, *, top_k, interpret=None):
-    """Grouped products by this package's kernel."""
-    return _sorted(
-        *(x, router, gate, up, down), top_k=top_k, implementation="pallas", interpret=interpret
-    )
-
-
-def ragged(x, router, gate, up, down, *, top_k):
-    """Grouped products by jax.lax.ragged_dot."""
-    return _sorted(*(x, router, gate, up, down), top_k=top_k, implementation="xla", interpret=None)
+# Grouped products by this package's kernel, and by jax.lax.ragged_dot.
+by_kernel, ragged = (functools.partial(_sorted, implementation=name) for name in ("pallas", "xla"))
 
 
 @functools.partial(jax.jit, static_argnames="top_k")
 def dense(x, router, gate, up, down, *, top_k):
     """Every expert for every token; the weights of those that were not chosen are zero."""
-    precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    multiply = functools.partial(
-        jnp.einsum, precision=precision, preferred_element_type=jnp.float32
-    )
+    multiply = functools.partial(jnp.einsum, **whole(x.dtype))
     logits, chosen = route(x, router, top_k)
     places = jax.nn.one_hot(chosen, router.shape[1])
     share = jnp.einsum("tke,tk->te", places, weights(logits, chosen), precision="highest")
     a, b = (multiply("td,edf->etf", x, matrix).astype(x.dtype) for matrix in (gate, up))
     out = multiply("etf,efd->etd", _gated(a, b, x.dtype), down).astype(x.dtype)
-    return jnp.einsum("te,etd->td", share, out.astype(jnp.float32), precision="highest").astype(
-        x.dtype
-    )
+    z = jnp.einsum("te,etd->td", share, out.astype(jnp.float32), precision="highest")
+    return z.astype(x.dtype)

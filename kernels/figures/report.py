@@ -164,7 +164,7 @@ def groups(records: Iterable[Record]) -> list[Group]:
             row = record.implementation, record.tuning
             subjects.setdefault(subject, {}).setdefault(row, {})[record.kind] = record
     grouped = [
-        _group(*subject, rows, names[subject[0]], limits.get(subject[0], {}))
+        _group(subject, rows, names[subject[0]], **limits.get(subject[0], {}))
         for subject, rows in subjects.items()
     ]
     return sorted(grouped, key=_order)
@@ -267,14 +267,9 @@ def cell(record: Record | None, none: str = "–") -> str:
 
 
 def _group(
-    problem: Problem,
-    quantity: str,
-    part: Named,
-    unit: str,
-    rows: dict[tuple[str, Named], dict[str, Record]],
-    name: str,
-    limits: dict[str, Limit],
+    subject: Subject, rows: dict[tuple[str, Named], dict[str, Record]], name: str, **limits: Limit
 ) -> Group:
+    problem, quantity, part, unit = subject
     timed = unit == "ms" and quantity == "time" and not part
     least = floor(problem) if timed else None
     bounds = {kind: limits.get(kind, least) if timed else None for kind in COLUMNS}

@@ -13,7 +13,6 @@ from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.torch import TORCH
 from kernels.proof.backends.xla import XLA
 from kernels.proof.contract import Implementation, Operator
-from kernels.proof.workload import Workload
 
 
 def giou(preds: Any, targets: Any, *, implementation: str = "pallas", interpret: Any = None) -> Any:
@@ -50,13 +49,10 @@ def giou(preds: Any, targets: Any, *, implementation: str = "pallas", interpret:
     return chosen(preds, targets, interpret=interpret)
 
 
-def _finite(workload: Workload) -> bool:
-    return workload.values != "nonfinite"
-
-
 def _on_neuron(name: str, backend: Any, source: str, chapter: str) -> Implementation:
+    finite = lambda workload: workload.values != "nonfinite"
     return Implementation(
-        name, backend, source, accepts=_finite, differentiable=False, chapter=chapter
+        name, backend, source, accepts=finite, differentiable=False, chapter=chapter
     )
 
 

@@ -8,10 +8,8 @@ from kernels.grouped_matmul.blocks import GroupedBlocks
 from kernels.machines import checks
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
-from kernels.proof.contract import Implementation, Operator
+from kernels.proof.contract import OWN_BLOCKS, Implementation, Operator
 from kernels.proof.workload import Workload
-
-DTYPES = ("float32", "bfloat16")
 
 
 def grouped_matmul(
@@ -45,9 +43,8 @@ def grouped_matmul(
             reaches beyond M rows. Under jit, what reaches beyond M is cut off.
     """
     chosen = GROUPED_MATMUL[implementation]
-    checks.array("x", x, rank=2, dtypes=DTYPES)
-    checks.array("w", w, rank=3, dtypes=DTYPES)
-    checks.same("w.dtype", str(w.dtype), "x", str(x.dtype))
+    checks.array("x", x, rank=2)
+    checks.array("w", w, rank=3, like=("x", x))
     checks.same("w.shape[1]", w.shape[1], "x.shape[1]", x.shape[1])
     checks.array("group_sizes", group_sizes, rank=1, dtypes=("int32",))
     checks.same("group_sizes.shape[0]", group_sizes.shape[0], "w.shape[0]", w.shape[0])
@@ -75,8 +72,6 @@ def _whole_tiles(workload: Workload) -> bool:
     return workload.dtype == "bfloat16" and whole
 
 
-_OWN = {"block": "chooses its own"}
-
 GROUPED_MATMUL = Operator(
     grouped_matmul,
     summary="each group of rows by a matrix of its own",
@@ -84,16 +79,15 @@ GROUPED_MATMUL = Operator(
     differentiable=("x", "w"),
     linear=True,
     implementations=(
-        Implementation("xla", XLA, "xla:grouped_matmul", lacks=_OWN),
-        Implementation("xla_dense", XLA, "xla:dense", lacks=_OWN),
+        Implementation("xla", XLA, "xla:grouped_matmul", lacks=OWN_BLOCKS),
+        Implementation("xla_dense", XLA, "xla:dense", lacks=OWN_BLOCKS),
         Implementation("pallas", PALLAS_TPU, "pallas:grouped_matmul"),
         Implementation(
             "jax_megablox",
             PALLAS_TPU,
             "shipped:megablox",
             accepts=_whole_tiles,
-            lacks=_OWN,
-            tunable=False,
+            lacks=OWN_BLOCKS,
             shipped_with="JAX",
         ),
     ),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 import re
 import traceback
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 __all__ = ["array", "brief", "fail", "located", "one_of", "positive_int", "same", "user_file"]
+__all__ += ["FLOATS"]
+FLOATS = ("float32", "bfloat16")  # the dtypes of most kernels
+TENSORS = ("torch.float32", "torch.bfloat16")  # the same of PyTorch
 
 
 def brief(error: BaseException) -> str:
@@ -47,9 +51,16 @@ def fail(argument: str, value: object, accepted: str) -> NoReturn:
 
 
 def array(
-    argument: str, value: Any, *, rank: int, dtypes: Collection[str], empty: bool = False
+    argument: str,
+    value: Any,
+    *,
+    rank: int,
+    dtypes: Collection[str] = FLOATS,
+    like: tuple[str, Any] | None = None,
+    empty: bool = False,
 ) -> None:
-    """Check an array's rank and dtype, and that no dimension is zero unless it may be `empty`."""
+    """Check an array's rank and dtype, which is that of another argument where it is `like` one,
+    and that no dimension is zero unless it may be `empty`."""
     if not (hasattr(value, "shape") and hasattr(value, "dtype")):
         fail(argument, f"a {type(value).__name__}", f"an array of rank {rank}")
     shape = tuple(value.shape)
@@ -58,6 +69,8 @@ def array(
     if 0 in shape and not empty:
         fail(f"{argument}.shape", shape, "dimensions of at least 1")
     one_of(f"{argument}.dtype", str(value.dtype), dtypes)
+    if like is not None:
+        same(f"{argument}.dtype", str(value.dtype), like[0], str(like[1].dtype))
 
 
 def kept_by_jax(argument: str, dtype: Any) -> None:
@@ -85,6 +98,17 @@ def positive(argument: str, value: object) -> None:
     """Check that `value` is a number above 0."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not value > 0:
         fail(argument, repr(value), "a number above 0")
+
+
+def finite(argument: str, value: Any, default: float | None = None) -> float:
+    """A finite number, as Python has it; None stands for the default, where there is one."""
+    if value is None and default is not None:
+        return default
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not (number and -math.inf < value < math.inf):  # torch.compile cannot trace isfinite
+        accepted = "a finite number" if default is None else "None or a finite number"
+        fail(argument, repr(value), accepted)
+    return float(value)
 
 
 def instance(argument: str, value: object, kind: Any) -> None:

@@ -159,16 +159,6 @@ def narrow_call(x, y, y_scale, bias, weights, activation, out_dtype, plan, inter
     )(x, y, y_scale, bias[None])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6, 7, 8))
-def narrow_matmul(x, y, y_scale, bias, *static):
-    """narrow_call with a gradient in x: the weights, their scales and the bias are frozen."""
-    return narrow_call(x, y, y_scale, bias, *static)
-
-
-def _forward(x, *arguments):
-    return narrow_call(x, *arguments), (x, *arguments[:3])
-
-
 def _backward(weights, activation, out_dtype, plan, interpret, saved, dz):
     """dx = dz wᵀ, which XLA multiplies: what comes back are many rows, of whom few wait."""
     x, y, y_scale, _ = saved
@@ -185,4 +175,6 @@ def _backward(weights, activation, out_dtype, plan, interpret, saved, dz):
     return dx.reshape(m, k).astype(x.dtype), None, None, None
 
 
-narrow_matmul.defvjp(_forward, _backward)
+# With a gradient in x: the weights, their scales and the bias are frozen.
+narrow_matmul = jax.custom_vjp(narrow_call, nondiff_argnums=(4, 5, 6, 7, 8))
+narrow_matmul.defvjp(lambda *operands: (narrow_call(*operands), operands[:4]), _backward)

@@ -13,7 +13,7 @@ from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.nki import NKI
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
-from kernels.proof.contract import Implementation, Operator
+from kernels.proof.contract import OWN_BLOCKS, Implementation, Operator
 
 DTYPES = ("float32", "bfloat16", "int8", "float8_e4m3fn", "float8_e5m2")
 STORED = ("int8", "float8_e4m3fn", "float8_e5m2")  # weights, and as int8 also pairs of int4
@@ -58,8 +58,7 @@ def matmul(
     """
     chosen = MATMUL[implementation]
     checks.array("x", x, rank=2, dtypes=DTYPES)
-    checks.array("y", y, rank=2, dtypes=DTYPES)
-    checks.same("y.dtype", str(y.dtype), "x", str(x.dtype))
+    checks.array("y", y, rank=2, dtypes=DTYPES, like=("x", x))
     checks.one_of("transpose_rhs", transpose_rhs, (False, True))
     _check_k(x, y, 1 if transpose_rhs else 0)
     _function("prologue", prologue)
@@ -264,8 +263,7 @@ def _check_indices(rows: Any, columns: Any, number: int, shape: tuple[int, int])
         checks.fail("columns", "one with two blocks in the same place", "one block in each place")
 
 
-_OWN = {"block": "chooses its own"}
-_ONLY = dict.fromkeys(("prologue", "activation", "transpose_rhs"), "only multiplies")
+_ONLY = dict.fromkeys(("prologue", "activation", "transpose_rhs"), "only multiplies") | OWN_BLOCKS
 
 MATMUL = Operator(
     matmul,
@@ -273,7 +271,7 @@ MATMUL = Operator(
     chapter="blockspec_matmul",
     differentiable=("x", "y"),
     implementations=(
-        Implementation("xla", XLA, "xla:matmul", lacks=_OWN),
+        Implementation("xla", XLA, "xla:matmul", lacks=OWN_BLOCKS),
         Implementation("pallas", PALLAS_TPU, "pallas:matmul"),
         *(
             Implementation(
@@ -281,8 +279,7 @@ MATMUL = Operator(
                 PALLAS_TPU,
                 f"levels:{level}",
                 accepts=lambda workload: not workload.options,
-                lacks=_ONLY | _OWN,
-                tunable=False,
+                lacks=_ONLY,
                 differentiable=False,
                 chapter="pipelined_matmul",
             )
@@ -296,8 +293,7 @@ MATMUL = Operator(
                 {*workload.options} <= {"transpose_rhs"}
                 and workload.dtype in ("float32", "bfloat16")
             ),
-            lacks={name: why for name, why in _ONLY.items() if name != "transpose_rhs"} | _OWN,
-            tunable=False,
+            lacks={name: why for name, why in _ONLY.items() if name != "transpose_rhs"},
             differentiable=False,
             chapter="matmul_softmax_nki",
         ),
@@ -306,8 +302,7 @@ MATMUL = Operator(
             MOSAIC_GPU,
             "mosaic_gpu:matmul",
             accepts=lambda w: w.dtype == "bfloat16" and "prologue" not in w.options,
-            lacks={"prologue": "reads x straight into its tensor cores"} | _OWN,
-            tunable=False,
+            lacks={"prologue": "reads x straight into its tensor cores"} | OWN_BLOCKS,
             chapter="matmul_on_hopper",
         ),
     ),
@@ -319,7 +314,7 @@ QUANTIZED_MATMUL = Operator(
     chapter="int8_matmul",
     differentiable=("x",),
     implementations=(
-        Implementation("xla", XLA, "xla:quantized_matmul", lacks=_OWN),
+        Implementation("xla", XLA, "xla:quantized_matmul", lacks=OWN_BLOCKS),
         Implementation("pallas", PALLAS_TPU, "pallas:quantized_matmul"),
     ),
 )

@@ -49,16 +49,12 @@ def quantized_matmul(
     return z if activation is None else activation(z)
 
 
-def quantized_matmul_magnitude(
-    x, y, x_scale, y_scale, bias, *, weights=None, activation=None, out_dtype=None
-):
+def quantized_matmul_magnitude(x, y, x_scale, y_scale, bias, *, weights=None, **others):
     """Of int8 by int8 the sums are exact: what is rounded is the scaled sum and the bias."""
     return _sums(x, y, x_scale, y_scale, weights, abs) + abs(bias)
 
 
-def quantized_matmul_rounding(
-    x, y, x_scale, y_scale, bias, *, weights=None, activation=None, out_dtype=None
-):
+def quantized_matmul_rounding(x, y, x_scale, y_scale, bias, *, weights=None, **others):
     """Floats may be multiplied by weights that were scaled, and rounded to x's dtype, before."""
     if x.dtype == np.int8:
         return 0 * bias

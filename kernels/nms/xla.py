@@ -108,16 +108,10 @@ def settled(drops, alive, rounds):
     def visit(keep):
         return alive & ~jnp.any(drops & keep[:, None], axis=0)
 
-    if rounds is None:
-        return until_nothing_changes(visit, alive)
-    return lax.fori_loop(0, rounds, lambda _, keep: visit(keep), alive)
-
-
-def until_nothing_changes(step, first):
-    """Apply `step` until it gives back what it was given."""
-
     def again(carry):
         before, now = carry
         return jnp.any(before != now)
 
-    return lax.while_loop(again, lambda carry: (carry[1], step(carry[1])), (first, step(first)))[1]
+    if rounds is not None:
+        return lax.fori_loop(0, rounds, lambda _, keep: visit(keep), alive)
+    return lax.while_loop(again, lambda c: (c[1], visit(c[1])), (alive, visit(alive)))[1]

@@ -12,9 +12,7 @@ from kernels.machines.tpu.rows import RowBlocks
 from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
-from kernels.proof.contract import Implementation, Operator
-
-DTYPES = ("float32", "bfloat16")
+from kernels.proof.contract import OWN_BLOCKS, Implementation, Operator
 
 
 def rms_norm(
@@ -87,21 +85,17 @@ def layer_norm(
 
 
 def _check(x: Any, vectors: dict[str, Any], eps: float, block: Any) -> None:
-    checks.array("x", x, rank=len(getattr(x, "shape", ())) or 1, dtypes=DTYPES)
+    checks.array("x", x, rank=len(getattr(x, "shape", ())) or 1)
     for name, vector in vectors.items():
-        checks.array(name, vector, rank=1, dtypes=DTYPES)
-        checks.same(f"{name}.dtype", str(vector.dtype), "x", str(x.dtype))
+        checks.array(name, vector, rank=1, like=("x", x))
         checks.same(f"{name}.shape", tuple(vector.shape), "the last axis of x", (x.shape[-1],))
     checks.positive("eps", eps)
     checks.instance("block", block, RowBlocks)
 
 
-_OWN = {"block": "chooses its own"}
-
-
 def _implementations(name: str) -> tuple[Implementation, ...]:
     return (
-        Implementation("xla", XLA, f"xla:{name}", lacks=_OWN),
+        Implementation("xla", XLA, f"xla:{name}", lacks=OWN_BLOCKS),
         Implementation("pallas", PALLAS_TPU, f"pallas:{name}"),
         Implementation(
             "mosaic_gpu",
@@ -109,8 +103,7 @@ def _implementations(name: str) -> tuple[Implementation, ...]:
             f"mosaic_gpu:{name}",
             # The simulation adds a row up one by one, which float32's budget does not forgive.
             accepts=lambda w: w.dtype == "bfloat16" and w.sizes["n"] * w.itemsize <= LONGEST_ROW,
-            lacks=_OWN,
-            tunable=False,
+            lacks=OWN_BLOCKS,
             chapter="matmul_on_hopper",
         ),
     )

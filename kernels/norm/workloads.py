@@ -1,7 +1,7 @@
 """The problems that the norms are proven on."""
 
-from kernels.machines.tpu.rows import RowBlocks, candidates, explained
-from kernels.proof.workload import Workload, Workloads, cases, size, values
+from kernels.machines.tpu.rows import RowBlocks
+from kernels.proof.workload import along_rows, cases, values
 
 _BF16 = {"dtype": "bfloat16"}
 _EPS = {"options": {"eps": 0.5}}
@@ -23,30 +23,9 @@ def _workloads(vectors):
             x = x[:, :1].repeat(n, 1)
         return x, *(values("normal", (n,), workload.dtype, rng) for _ in range(vectors))
 
-    def draw(rng):
-        kind = str(rng.choice(["normal", "wide", "cancelling"]))
-        dtype = str(rng.choice(["float32", "bfloat16"]))
-        return Workload("random", {"rows": size(rng), "n": size(rng)}, dtype, kind)
-
-    def work(workload, gradient):
-        rows, n = workload.sizes["rows"], workload.sizes["n"]
-        # The gradients read x and dy, and write dx.
-        return 0, ((5 if gradient else 2) * rows + vectors) * n * workload.itemsize
-
-    def sized(workload):
-        return workload.sizes["rows"], workload.sizes["n"], workload.dtype
-
-    def tunings(workload, vmem_bytes):
-        blocks = candidates(*sized(workload), vmem_bytes, 2, vectors)
-        return [{"block": block} for block in blocks]
-
-    return Workloads(
-        make=make,
-        draw=draw,
-        work=work,
-        candidates=tunings,
-        choice=lambda workload: explained(*sized(workload), 2, vectors),
-        published={"m": "rows"},
+    return along_rows(
+        make,
+        vectors=vectors,
         named=cases(
             "rows n",
             one=(1, 1, "a row of one element"),

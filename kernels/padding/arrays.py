@@ -4,8 +4,6 @@ Padding moves elements and computes nothing. So an implementation gets their bit
 the same width: every dtype, NaNs with their payload, and no kernel compiled twice for two dtypes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import Any
 

@@ -5,8 +5,6 @@ the vectors span h · w pixels and the lattice's shortest horizontal vector is (
 bricks, or its shortest vertical one (0, h), for columns.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 brick_pad(tile): [h, w] or [h, w, C] → [h + 2 rows, w + 2 cols(, C)]
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,7 +4,6 @@ paged_attention(q, k_pages, v_pages, lengths, page_table): [S, H, D], [Hkv, P, p
 ragged_paged_attention(…, query_starts): [T, H, D], [Hkv, P, page, D] → [T, H, D]
 """
 
-import math
 from typing import Any
 
 import numpy as np
@@ -12,10 +11,8 @@ import numpy as np
 from kernels.machines import checks
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
-from kernels.proof.contract import Implementation, Operator
+from kernels.proof.contract import OWN_BLOCKS, Implementation, Operator
 from kernels.proof.workload import Workload
-
-DTYPES = ("float32", "bfloat16")
 
 
 def paged_attention(
@@ -130,20 +127,15 @@ def ragged_paged_attention(
 
 def _options(q: Any, k_pages: Any, scale: float | None, block: int | None) -> dict[str, Any]:
     """The scale and the block, after q and they are found to fit the pages."""
-    checks.array("k_pages", k_pages, rank=4, dtypes=DTYPES)
-    checks.array("q", q, rank=3, dtypes=DTYPES)
-    checks.same("k_pages.dtype", str(k_pages.dtype), "q", str(q.dtype))
+    checks.array("q", q, rank=3)
+    checks.array("k_pages", k_pages, rank=4, like=("q", q))
     checks.same("k_pages.shape[3] (head_dim)", k_pages.shape[3], "q", q.shape[2])
     if q.shape[1] % k_pages.shape[0]:
         accepted = f"a multiple of the {k_pages.shape[0]} heads of k_pages"
         checks.fail("q.shape[1] (heads)", q.shape[1], accepted)
     if block is not None:
         checks.positive_int("block", block)
-    if scale is None:
-        scale = q.shape[2] ** -0.5
-    elif isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
-        checks.fail("scale", repr(scale), "None or a finite number")
-    return {"scale": float(scale), "block": block}
+    return {"scale": checks.finite("scale", scale, q.shape[2] ** -0.5), "block": block}
 
 
 def update_pages(
@@ -169,11 +161,10 @@ def update_pages(
     """
     from kernels.paged_attention import xla
 
-    checks.array("k_pages", k_pages, rank=4, dtypes=DTYPES)
+    checks.array("k_pages", k_pages, rank=4)
     _check_pages(k_pages, v_pages, lengths, page_table, new=1)
     for name, x in (("k", k), ("v", v)):
-        checks.array(name, x, rank=3, dtypes=DTYPES)
-        checks.same(f"{name}.dtype", str(x.dtype), "k_pages", str(k_pages.dtype))
+        checks.array(name, x, rank=3, like=("k_pages", k_pages))
         wanted = (lengths.shape[0], k_pages.shape[0], k_pages.shape[3])
         checks.same(f"{name}.shape", tuple(x.shape), "lengths and k_pages", wanted)
     return xla.update_pages(k_pages, v_pages, k, v, lengths, page_table)
@@ -184,8 +175,7 @@ def _check_pages(
 ) -> None:
     """Refuse what does not fit k_pages, and values out of range where they are known: lengths under
     `least` (a number, or one for each sequence), and what has no room for `new` tokens more."""
-    checks.array("v_pages", v_pages, rank=4, dtypes=DTYPES)
-    checks.same("v_pages.dtype", str(v_pages.dtype), "k_pages", str(k_pages.dtype))
+    checks.array("v_pages", v_pages, rank=4, like=("k_pages", k_pages))
     checks.same("v_pages.shape", tuple(v_pages.shape), "k_pages", tuple(k_pages.shape))
     checks.array("lengths", lengths, rank=1, dtypes=("int32",))
     checks.array("page_table", page_table, rank=2, dtypes=("int32",))
@@ -217,15 +207,13 @@ def _as_shipped(workload: Workload) -> bool:
     return workload.dtype == "bfloat16" and whole and workload.values != "nonfinite"
 
 
-_OWN = {"block": "chooses its own"}
-
 PAGED_ATTENTION = Operator(
     paged_attention,
     summary="attention of one new token per sequence over a cache in pages",
     chapter="paged_attention",
     implementations=(
-        Implementation("xla", XLA, "xla:paged_attention", lacks=_OWN),
-        Implementation("xla_in_turn", XLA, "xla:in_turn", lacks=_OWN),
+        Implementation("xla", XLA, "xla:paged_attention", lacks=OWN_BLOCKS),
+        Implementation("xla_in_turn", XLA, "xla:in_turn", lacks=OWN_BLOCKS),
         Implementation("pallas", PALLAS_TPU, "pallas:paged_attention"),
         Implementation(
             "jax_paged",
@@ -233,8 +221,7 @@ PAGED_ATTENTION = Operator(
             "shipped:jax_paged",
             accepts=_as_shipped,
             rungs=("compile",),  # the interpreters take minutes for it
-            lacks=_OWN,
-            tunable=False,
+            lacks=OWN_BLOCKS,
             shipped_with="JAX",
         ),
     ),
@@ -245,7 +232,7 @@ RAGGED_PAGED_ATTENTION = Operator(
     summary="attention of the new tokens of all sequences, many or one each, over a cache in pages",
     chapter="paged_attention",
     implementations=(
-        Implementation("xla", XLA, "xla:ragged_paged_attention", lacks=_OWN),
+        Implementation("xla", XLA, "xla:ragged_paged_attention", lacks=OWN_BLOCKS),
         Implementation("pallas", PALLAS_TPU, "pallas:ragged_paged_attention"),
     ),
 )

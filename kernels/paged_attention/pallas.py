@@ -192,6 +192,8 @@ def _attend(arrays, q, sequence, first, seen, *, scale, block, interpret):
     blocks = pl.cdiv(seen, block.pages * page)
     queries = pl.BlockSpec((None, block.heads, *q.shape[2:]), lambda part, s, *_: (s, part, 0, 0))
     state = (block.heads, q.shape[2])
+    before = jnp.cumsum(blocks, dtype=jnp.int32) - blocks
+    scalars = sequence, first, seen, before, _following(blocks), page_table.reshape(-1)
     o = pl.pallas_call(
         functools.partial(
             _kernel,
@@ -203,7 +205,7 @@ def _attend(arrays, q, sequence, first, seen, *, scale, block, interpret):
         ),
         out_shape=jax.ShapeDtypeStruct(q.shape, q.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=6,
+            num_scalar_prefetch=len(scalars),
             grid=(hkv // block.heads, number),
             in_specs=[queries, *[pl.BlockSpec(memory_space=pl.ANY)] * 2],
             out_specs=queries,
@@ -221,17 +223,7 @@ def _attend(arrays, q, sequence, first, seen, *, scale, block, interpret):
         ),
         interpret=interpret,
         name="paged_attention",
-    )(
-        sequence,
-        first,
-        seen,
-        jnp.cumsum(blocks, dtype=jnp.int32) - blocks,
-        _following(blocks),
-        page_table.reshape(-1),
-        q,
-        k_pages,
-        v_pages,
-    )
+    )(*scalars, q, k_pages, v_pages)
     o = o[:, :, : group * tile].reshape(number, hkv, group, tile, d)
     return o.transpose(0, 3, 1, 2, 4).reshape(number, tile, h, d)
 

@@ -109,6 +109,7 @@ def _work(workload, gradient):
 
 
 _BF16, _TWO = {"dtype": "bfloat16"}, {"tuning": {"block": 2}}
+_NONFINITE = {"values": "nonfinite"}
 
 paged_attention = Workloads(
     make=_make,
@@ -138,19 +139,7 @@ paged_attention = Workloads(
         scale=(3, 8, 1, 128, 8, 2, 0, "any scale", {"options": {"scale": -0.5}}),
         wide=(6, 8, 2, 128, 8, 5, 0, "logits of hundreds", {"values": "wide"}, _TWO),
         cancelling=(6, 8, 2, 128, 8, 5, 0, "v near ±1000", {"values": "cancelling"}, _TWO),
-        nonfinite=(
-            7,
-            8,
-            1,
-            256,
-            16,
-            5,
-            0,
-            "NaN in what nobody sees",
-            _BF16,
-            {"values": "nonfinite"},
-            _TWO,
-        ),
+        nonfinite=(7, 8, 1, 256, 16, 5, 0, "NaN in what nobody sees", _BF16, _NONFINITE, _TWO),
     ),
 )
 
@@ -162,18 +151,7 @@ ragged_paged_attention = Workloads(
     figures=cases(
         "s h hkv d page pages least prompts chunk",
         dtype="bfloat16",
-        mixed_64x4096=(
-            64,
-            64,
-            8,
-            128,
-            16,
-            256,
-            4096,
-            8,
-            512,
-            "8 chunks of prompts beside 56 decodes",
-        ),
+        mixed_64x4096=(64, 64, 8, 128, 16, 256, 4096, 8, 512, "8 chunks beside 56 decodes"),
         prompts_8x4096=(8, 64, 8, 128, 16, 256, 4096, 8, 512, "the chunks alone"),
         decodes_64x4096=(64, 64, 8, 128, 16, 256, 4096, 0, 1, "gqa_64x4096 of paged_attention"),
     ),
@@ -193,9 +171,6 @@ ragged_paged_attention = Workloads(
         scale=(3, 8, 1, 128, 8, 2, 0, 2, 12, "any scale", {"options": {"scale": -0.5}}),
         wide=(6, 8, 2, 128, 8, 5, 0, 6, 40, "logits of hundreds", {"values": "wide"}, _TWO),
         cancelling=(6, 8, 2, 128, 8, 5, 0, 6, 40, {"values": "cancelling"}, _TWO),
-        nonfinite=(
-            *(9, 8, 1, 256, 16, 5, 0, 6, 40, "NaN in what nobody sees"),
-            *(_BF16, {"values": "nonfinite"}, _TWO),
-        ),
+        nonfinite=(9, 8, 1, 256, 16, 5, 0, 6, 40, "in what nobody sees", _BF16, _NONFINITE, _TWO),
     ),
 )

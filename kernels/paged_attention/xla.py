@@ -5,6 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
+from kernels.machines.compat.xla import whole
 from kernels.paged_attention import tiles
 
 
@@ -12,11 +13,7 @@ def _attend(q, first, seen, table, k_pages, v_pages, scale):
     """A tile of kernels.paged_attention.tiles: [rows, H, D], [], [], [pages], [Hkv, P, page, D]
     twice → [rows, H, D]."""
     (rows, h, d), hkv = q.shape, len(k_pages)
-    dot = functools.partial(
-        jnp.einsum,
-        precision=jax.lax.Precision.HIGHEST if q.dtype == jnp.float32 else None,
-        preferred_element_type=jnp.float32,
-    )
+    dot = functools.partial(jnp.einsum, **whole(q.dtype))
     # What a table holds beyond its sequence's last page may be anything.
     k, v = (x.at[:, table].get(mode="clip").reshape(hkv, -1, d) for x in (k_pages, v_pages))
     token = jnp.arange(k.shape[1])

@@ -26,8 +26,6 @@ shows that it does, and the plainest implementation is exact but for one roundin
 kernel has to be so as well: one ulp, and what adding up in float32 may lose.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ It knows none of them. A folder with an operator.py is one, and each contract.Op
 entry; the tests, the command line, the records and the book's tables read them here.
 """
 
-from __future__ import annotations
-
 import importlib
 import itertools
 from collections.abc import Iterator

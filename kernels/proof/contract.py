@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kernels.machines import optional
 from kernels.machines.checks import fail
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kernels.proof.workload import Workload, Workloads
 
 RUNGS = ("interpret", "simulate", "compile", "measure")
+OWN_BLOCKS = {"block": "chooses its own"}  # what an implementation lacks that is not to be tuned
 
 
 def load(package: str, source: str) -> Any:
@@ -49,7 +50,6 @@ class Implementation:
         accepts: whether it takes a workload; others are not offered to it.
         lacks: options of the public function that it has not, each with the reason; asking for one
             is an error that says so.
-        tunable: whether it takes a workload's tuning; what chooses for itself never does.
         differentiable: whether it has the operator's gradients.
         chapter: the chapter that builds it, where that is not the operator's.
         shipped_with: the library that it comes with, where it is a kernel that we did not write.
@@ -65,7 +65,6 @@ class Implementation:
     rungs: tuple[str, ...] = ()
     accepts: Callable[[Workload], bool] = lambda workload: True
     lacks: Mapping[str, str] = field(default_factory=dict, hash=False)
-    tunable: bool = True
     differentiable: bool = True
     chapter: str = ""
     shipped_with: str = ""
@@ -85,6 +84,11 @@ class Implementation:
         return not (self.backend.is_library or self.shipped_with)
 
     @property
+    def tunable(self) -> bool:
+        """Whether it takes a workload's tuning; what chooses for itself never does."""
+        return self.backend.takes_interpret and "block" not in self.lacks
+
+    @property
     def function(self) -> Callable[..., Any]:
         """The function itself, behind the public one's checks."""
         return load(self.package, self.source)
@@ -102,50 +106,42 @@ class Implementation:
         return self.function(*arguments, **options)
 
 
-class Contract(Hashable, Protocol):
-    """What the rungs ask of whatever they prove: an operator, or an exercise.
+class Contract:
+    """What the rungs ask of whatever they prove: an operator, an exercise, a stranger's kernel.
 
-    reference: the float64 oracle, of the same arguments as the function. magnitude: the sums of
-    absolute values behind each result, where it is a sum. rounding: the root of the sum of the
-    squares of the terms, where each term is rounded to the dtype of the arguments before they are
-    added up. gradient_magnitude: the sums of absolute values behind each gradient, of the arguments
-    and the cotangents. outputs: a name for each result. differentiable: names of arguments.
-    static: names of array arguments whose values the program is made from. terms: how many an
-    element adds up at most, 1 where nobody says so. budget: how many times the budget it may take.
-    rounds_sums: where a kernel rounds its partial sums again and again, in words; "" where nowhere.
-    plain: the name of the plainest implementation, which sets the error budget.
+    Attributes:
+        reference: the float64 oracle, of the same arguments as the function.
+        plain: the name of the plainest implementation, which sets the error budget.
+        magnitude: the sums of absolute values behind each result, where it is a sum.
+        rounding: the root of the sum of the squares of the terms, where each term is rounded to the
+            dtype of the arguments before they are added up.
+        gradient_magnitude: the sums of absolute values behind each gradient, of the arguments and
+            the cotangents.
+        outputs: a name for each result.
+        differentiable: names of arguments.
+        static: names of array arguments whose values the program is made from.
+        terms: how many an element adds up at most, 1 where nobody says so.
+        budget: how many times the budget it may take.
+        rounds_sums: where a kernel rounds its partial sums again and again, in words; or "".
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def reference(self) -> Callable[..., Any]: ...
-    @property
-    def magnitude(self) -> Callable[..., Any] | None: ...
-    @property
-    def rounding(self) -> Callable[..., Any] | None: ...
-    @property
-    def gradient_magnitude(self) -> Callable[..., Any] | None: ...
-    @property
-    def outputs(self) -> tuple[str, ...]: ...
-    @property
-    def differentiable(self) -> tuple[str, ...]: ...
-    @property
-    def static(self) -> tuple[str, ...]: ...
-    @property
-    def terms(self) -> int: ...
-    @property
-    def budget(self) -> float: ...
-    @property
-    def rounds_sums(self) -> str: ...
-    @property
-    def workloads(self) -> Workloads: ...
-    @property
-    def plain(self) -> str: ...
+    name: str
+    reference: Callable[..., Any]
+    workloads: Workloads
+    plain: str
+    magnitude: Callable[..., Any] | None
+    rounding: Callable[..., Any] | None = None
+    gradient_magnitude: Callable[..., Any] | None = None
+    differentiable: tuple[str, ...]
+    outputs: tuple[str, ...] = ("result",)
+    static: tuple[str, ...] = ()
+    terms = 1
+    budget = 1.0
+    rounds_sums = ""
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
         """The plainest implementation, and what it is written in."""
-        ...
+        raise NotImplementedError
 
 
 def positions(contract: Contract, names: Sequence[str]) -> tuple[int, ...]:
@@ -162,16 +158,19 @@ def positions(contract: Contract, names: Sequence[str]) -> tuple[int, ...]:
 
 
 def _of_folder(module: str, suffix: str = "") -> Any:
-    """What a file of an operator's folder has under its name; with a suffix, None if nothing."""
+    """What a file of an operator's folder has under its name; with a suffix, None if nothing. The
+    magnitude of what is linear is the reference of absolute values."""
 
     def load_it(operator: Operator) -> Any:
+        if suffix == "_magnitude" and operator.linear:
+            return lambda *arguments, **options: operator.reference(*map(abs, arguments), **options)
         loaded, name = importlib.import_module(f"{operator.package}.{module}"), operator.name
         return getattr(loaded, name + suffix, None) if suffix else getattr(loaded, name)
 
-    return property(load_it)
+    return property(functools.cache(load_it))
 
 
-class Operator:
+class Operator(Contract):
     """One operator: a public function, its float64 reference, and its implementations.
 
     Under the function's name, workloads.py of its folder has its Workloads, and reference.py the
@@ -196,9 +195,6 @@ class Operator:
     Raises:
         ValueError: for a name that stands twice, and for a plain form that is not there.
     """
-
-    # Of an operator's sums its magnitude says enough.
-    terms, budget, rounds_sums = 1, 1.0, ""
 
     def __init__(
         self,
@@ -228,18 +224,9 @@ class Operator:
         return f"<Operator {self.name}>"
 
     reference, workloads = _of_folder("reference"), _of_folder("workloads")
+    magnitude = _of_folder("reference", "_magnitude")
     rounding = _of_folder("reference", "_rounding")
     gradient_magnitude = _of_folder("reference", "_gradient_magnitude")
-
-    @property
-    def magnitude(self) -> Callable[..., Any] | None:
-        """The reference of absolute values where it is linear, or else what reference.py has."""
-        return self._of_absolute if self.linear else self._magnitude
-
-    _magnitude = _of_folder("reference", "_magnitude")
-
-    def _of_absolute(self, *arguments: Any, **options: Any) -> Any:
-        return self.reference(*map(abs, arguments), **options)
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
         """The public function with the plainest implementation, and what that is written in."""

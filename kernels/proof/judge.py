@@ -4,8 +4,6 @@ The reference is computed in float64, once for all implementations of an operato
 implementation says how far from it one may be (see kernels.budget).
 """
 
-from __future__ import annotations
-
 import functools
 import zlib
 from collections.abc import Callable, Sequence

@@ -112,7 +112,7 @@ class Subject:
             implementation.name,
             implementation.backend,
             function,
-            tunable=implementation.tunable and implementation.backend.takes_interpret,
+            tunable=implementation.tunable,
             differentiable=bool(operator.differentiable) and implementation.differentiable,
         )
 

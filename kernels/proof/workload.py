@@ -1,7 +1,5 @@
 """Workloads: the sizes and values that an operator is proven on. Same seed, same arguments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -168,6 +166,43 @@ def cases(
         sized = dict(zip(sizes.split(), numbers, strict=True))
         workloads.append(Workload(name, sized, **more))
     return tuple(workloads)
+
+
+def along_rows(make: Any, *, vectors: int = 0, **more: Any) -> Workloads:
+    """The workloads of what works along the rows of x [rows, n], and of as many more arrays [n].
+
+    Args:
+        make: as Workloads takes it.
+        vectors: how many of these.
+        more: `named` and `figures`, as Workloads takes them.
+    """
+
+    def draw(rng: np.random.Generator) -> Workload:
+        kind = str(rng.choice(["normal", "wide", "cancelling"]))
+        dtype = str(rng.choice(["float32", "bfloat16"]))
+        return Workload("random", {"rows": size(rng), "n": size(rng)}, dtype, kind)
+
+    def sized(workload: Workload) -> tuple[int, int, str]:
+        return workload.sizes["rows"], workload.sizes["n"], workload.dtype
+
+    def work(workload: Workload, gradient: bool) -> tuple[int, int]:
+        rows, n, _ = sized(workload)
+        # The gradient reads x (or the result) and its cotangent, and writes another.
+        return 0, ((5 if gradient else 2) * rows + vectors) * n * workload.itemsize
+
+    def candidates(workload: Workload, vmem_bytes: int) -> Sequence[Mapping[str, Any]]:
+        from kernels.machines.tpu import rows
+
+        blocks = rows.candidates(*sized(workload), vmem_bytes, 2, vectors)
+        return [{"block": block} for block in blocks]
+
+    def choice(workload: Workload) -> str:
+        from kernels.machines.tpu import rows
+
+        return rows.explained(*sized(workload), 2, vectors)
+
+    known = {"work": work, "candidates": candidates, "choice": choice, "published": {"m": "rows"}}
+    return Workloads(make=make, draw=draw, **known, **more)  # type: ignore[arg-type]
 
 
 def size(rng: np.random.Generator) -> int:

@@ -9,18 +9,11 @@ from kernels.proof.backends.mosaic_gpu import MOSAIC_GPU
 from kernels.proof.backends.nki import NKI
 from kernels.proof.backends.pallas_tpu import PALLAS_TPU
 from kernels.proof.backends.xla import XLA
-from kernels.proof.contract import Implementation, Operator
-
-DTYPES = ("float32", "bfloat16")
-TENSORS = tuple(f"torch.{dtype}" for dtype in DTYPES)
+from kernels.proof.contract import OWN_BLOCKS, Implementation, Operator
 
 
 def softmax(
-    x: Any,
-    *,
-    implementation: str = "pallas",
-    block: RowBlocks | None = None,
-    interpret: Any = None,
+    x: Any, *, implementation: str = "pallas", block: RowBlocks | None = None, interpret: Any = None
 ) -> Any:
     """exp(x) over its sum along the last axis: numbers from 0 to 1 that add up to 1.
 
@@ -46,12 +39,12 @@ def softmax(
     """
     chosen = SOFTMAX[implementation]
     rank = len(getattr(x, "shape", ())) or 1
-    checks.array("x", x, rank=rank, dtypes=DTYPES + TENSORS * (implementation == "nki"))
+    checks.array(
+        "x", x, rank=rank, dtypes=checks.FLOATS + checks.TENSORS * (implementation == "nki")
+    )
     checks.instance("block", block, RowBlocks)
     return chosen(x, block=block, interpret=interpret)
 
-
-_OWN = {"block": "chooses its own"}
 
 SOFTMAX = Operator(
     softmax,
@@ -59,23 +52,21 @@ SOFTMAX = Operator(
     chapter="softmax_norms",
     differentiable=("x",),
     implementations=(
-        Implementation("xla", XLA, "xla:softmax", lacks=_OWN),
+        Implementation("xla", XLA, "xla:softmax", lacks=OWN_BLOCKS),
         Implementation("pallas", PALLAS_TPU, "pallas:softmax"),
         Implementation(
             "mosaic_gpu",
             MOSAIC_GPU,
             "mosaic_gpu:softmax",
             accepts=lambda w: w.sizes["n"] * w.itemsize <= LONGEST_ROW,
-            lacks=_OWN,
-            tunable=False,
+            lacks=OWN_BLOCKS,
             chapter="matmul_on_hopper",
         ),
         Implementation(
             "nki",
             NKI,
             "nki:softmax",
-            lacks=_OWN,
-            tunable=False,
+            lacks=OWN_BLOCKS,
             differentiable=False,
             chapter="matmul_softmax_nki",
         ),

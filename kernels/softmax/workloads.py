@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from kernels.machines.tpu.rows import RowBlocks, candidates, explained
-from kernels.proof.workload import Workload, Workloads, size, values
+from kernels.machines.tpu.rows import RowBlocks
+from kernels.proof.workload import Workload, along_rows, values
 
 PARTS = {"block": RowBlocks(32, 128)}
 
@@ -16,33 +16,8 @@ def _make(workload, rng):
     return (x,)
 
 
-def _draw(rng):
-    kind = str(rng.choice(["normal", "wide", "cancelling"]))
-    dtype = str(rng.choice(["float32", "bfloat16"]))
-    return Workload("random", {"rows": size(rng), "n": size(rng)}, dtype, kind)
-
-
-def _sized(workload: Workload) -> tuple[int, int, str]:
-    return workload.sizes["rows"], workload.sizes["n"], workload.dtype
-
-
-def _candidates(workload, vmem_bytes):
-    return [{"block": block} for block in candidates(*_sized(workload), vmem_bytes, 2)]
-
-
-def _work(workload, gradient):
-    rows, n, _ = _sized(workload)
-    # The gradient reads x (or the result) and its cotangent, and writes another.
-    return 0, (5 if gradient else 2) * rows * n * workload.itemsize
-
-
-softmax = Workloads(
-    make=_make,
-    draw=_draw,
-    work=_work,
-    candidates=_candidates,
-    choice=lambda workload: explained(*_sized(workload), 2),
-    published={"m": "rows"},
+softmax = along_rows(
+    _make,
     named=(
         Workload("one", {"rows": 1, "n": 1}),
         Workload("column", {"rows": 257, "n": 1}, why="rows of one element, all 1"),

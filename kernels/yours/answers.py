@@ -1,7 +1,5 @@
 """What a child answers: it loads a reader's file, and climbs a rung with what it declares."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import dataclasses

@@ -23,6 +23,7 @@ from kernels.proof.backends.base import Backend
 from kernels.proof.backends.jax_arrays import at_places
 from kernels.proof.backends.pallas_tpu_mesh import over
 from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Contract
 from kernels.proof.workload import Workload, Workloads
 from kernels.yours.declared import Declared
 
@@ -46,14 +47,12 @@ class Drawn(Workload):
         return self.name
 
 
-class Claim:
+class Claim(Contract):
     """A declared function as a contract: see kernels.proof.contract.Contract. ValueError where
     `arguments` draws no tuple, or nothing that is an array, and for names of no argument."""
 
     plain = "the reference"
     rounds_sums = ""  # whoever traces it says so, see kernels.yours.answers
-    rounding: Callable[..., Any] | None
-    gradient_magnitude: Callable[..., Any] | None
     gradient_rounding: Callable[..., Any] | None
 
     def __init__(self, declared: Declared) -> None:
@@ -86,7 +85,7 @@ class Claim:
     # --- what the rungs ask ---------------------------------------------------------------------
 
     @functools.cached_property
-    def outputs(self) -> tuple[str, ...]:
+    def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
         """A name for each leaf of the reference's result."""
         import jax
 
@@ -101,7 +100,7 @@ class Claim:
         return tuple(f"result{jax.tree_util.keystr(path)}" for path, _ in paths)
 
     @functools.cached_property
-    def workloads(self) -> Workloads:
+    def workloads(self) -> Workloads:  # type: ignore[override]
         """The draws: as given, with a large mean, over many powers of ten, with ties."""
         import jax
 
@@ -164,7 +163,7 @@ class Claim:
         return self.spread.specs("out_specs", self._result) if self.spread else []
 
     @functools.cached_property
-    def terms(self) -> int:
+    def terms(self) -> int:  # type: ignore[override]
         """How many an element adds up at most, of a result or of a gradient; 1 of NumPy's."""
         import jax
 

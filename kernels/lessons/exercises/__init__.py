@@ -4,8 +4,6 @@ One file a chapter, each with its EXERCISES; what they say to the reader is in t
 climbs the ladder that the book's own kernels climb, on the exercise's workloads.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import html

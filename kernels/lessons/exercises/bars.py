@@ -3,13 +3,13 @@
 A figure is counted or estimated, never a wall clock's, so that it is the same on every machine.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernels.machines import neuron, tpu
+from kernels.machines.tpu.pool import libtpu_version
 from kernels.proof import ladder
 from kernels.proof.ladder import Refused
 from kernels.proof.workload import Workload
@@ -85,8 +85,6 @@ class Bar:
         """What our own solution has with the libtpu installed, or else with the newest known."""
         if not isinstance(self.ours, tuple):
             return self.ours
-        from kernels.machines.tpu.pool import libtpu_version
-
         return dict(self.ours).get(libtpu_version(), self.ours[-1][1])
 
     @staticmethod
@@ -110,8 +108,6 @@ def bundles(
     """Bundles of a grid step of the kernel of this name; a loop in a step hides how many."""
 
     def measure(tried: Tried) -> float:
-        from kernels.machines import tpu
-
         function, arrays = tried.program
         kernel = tpu.schedule(function, *arrays, chip=CHIP)[name]
         if any(bundle.depth > 1 for bundle in kernel.bundles):
@@ -125,8 +121,6 @@ def cycles(bar: float, ours: Ours, workload: Workload) -> Bar:
     """The estimated cycles of the whole program, XLA's operations around the kernels included."""
 
     def measure(tried: Tried) -> float:
-        from kernels.machines import tpu
-
         function, arrays = tried.program
         on_tpu: Any = tried.subject.backend  # it knows how a mesh cuts them
         return tpu.estimate(function, *arrays, chip=CHIP, **on_tpu.cut(arrays)).cycles
@@ -136,10 +130,5 @@ def cycles(bar: float, ours: Ours, workload: Workload) -> Bar:
 
 def nki_microseconds(bar: float, ours: float, workload: Workload) -> Bar:
     """The estimated time of a kernel on an Inf2."""
-
-    def measure(tried: Tried) -> float:
-        from kernels.machines import neuron
-
-        return neuron.estimate(tried.answer, *tried.arguments).seconds * 1e6
-
+    measure = lambda tried: neuron.estimate(tried.answer, *tried.arguments).seconds * 1e6
     return Bar("µs, estimated for an Inf2", measure, bar, ours, spec=".1f", workload=workload)

@@ -5,8 +5,6 @@ for, which is the same on every machine. What threads would share is refused, an
 that leaves most of its work to one of them.
 """
 
-from __future__ import annotations
-
 import ast
 import itertools
 import math

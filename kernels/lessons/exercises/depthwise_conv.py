@@ -149,8 +149,8 @@ EXERCISES = (
             small=(2, 3, 40),
             one=(1, 1, 1),
             long=(5, 4, 257, "rows that run at the same time"),
-        )
-        + cases("b c t", values="wide", wide=(3, 2, 64)),
+            wide=(3, 2, 64, {"values": "wide"}),
+        ),
         call=_launch,
         backend=TAICHI,
         bar=_linear(1),

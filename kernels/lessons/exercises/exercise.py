@@ -1,12 +1,10 @@
 """What an exercise asks for, and how an answer to it is proven."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -16,14 +14,15 @@ from kernels.lessons.exercises.bars import Bar
 from kernels.proof.backends.base import Backend, Refused
 from kernels.proof.backends.pallas_tpu import IN_LESSONS
 from kernels.proof.backends.xla import XLA
+from kernels.proof.contract import Contract
 from kernels.proof.workload import Workload, Workloads, values
 
 Make = Callable[[Workload, np.random.Generator], tuple[Any, ...]]
 
 
 @dataclass(frozen=True)
-class Exercise:
-    """A kernel or a function for the reader to write: a kernels.proof.contract.Contract.
+class Exercise(Contract):
+    """A kernel or a function for the reader to write.
 
     Args:
         name: by which it is checked, and its texts in texts.toml are found.
@@ -40,7 +39,6 @@ class Exercise:
         bar: how fast the answer has to be; it is measured when all else is right.
         differentiable: the arguments whose gradients are proven too; JAX then has to be able to
             trace the reference.
-        outputs, static, rounding, gradient_magnitude: as Contract has them.
         task, hint: a sentence, and what is shown with each failure: see `chapters`.
     """
 
@@ -55,32 +53,16 @@ class Exercise:
     judge: Callable[[list[Any]], str] | None = None
     bar: Bar | None = None
     differentiable: tuple[str, ...] = ()
-
-    # What a Contract has besides. Nothing plainer exists than the reference in float32.
-    outputs: tuple[str, ...] = ("result",)
-    static: tuple[str, ...] = ()
-    rounding: Callable[..., Any] | None = None
-    gradient_magnitude: Callable[..., Any] | None = None
     task: str = ""
     hint: str = ""
-    terms: ClassVar[int] = 1  # of its sums nobody says more than their magnitude
-    budget: ClassVar[float] = 1.0
-    rounds_sums: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        climbed = self.rungs or tuple(r for r in self.backend.claims if r != "measure")
-        object.__setattr__(self, "rungs", climbed)
-
-    @property
-    def workloads(self) -> Workloads:
-        """Those that it is proven on, and no others."""
-        named = self.problems
-        return Workloads(self.make, named, draw=lambda rng: named[rng.integers(len(named))])
-
-    @property
-    def plain(self) -> str:
-        """The name under which the answer climbs: so it is compared with the reference alone."""
-        return self.name
+        climbed, named = tuple(r for r in self.backend.claims if r != "measure"), self.problems
+        drawn = Workloads(self.make, named, draw=lambda rng: named[rng.integers(len(named))])
+        object.__setattr__(self, "rungs", self.rungs or climbed)
+        object.__setattr__(self, "workloads", drawn)
+        # The name under which the answer climbs: so it is compared with the reference alone.
+        object.__setattr__(self, "plain", self.name)
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
         """The reference in the dtype of its arguments."""

@@ -52,14 +52,14 @@ def _window_magnitude(q, k, v, w):
     return _by_blocks(p * (1 + s + (p * s).sum(-1, keepdims=True)), abs(v), w)
 
 
-def _by_queries(kernel, *arrays, interpret):
+def _by_queries(kernel, *arrays, interpret, **window):
     """A program for each block of queries, of which some arrays have a row each, q among them."""
     q = arrays[0]
     heads, n, d = q.shape
     keys = pl.BlockSpec((1, *arrays[1].shape[1:]), lambda h, i: (h, 0, 0))
     queries, rows = (pl.BlockSpec((1, BLOCK, width), lambda h, i: (h, i, 0)) for width in (d, 1))
     return launch(
-        kernel,
+        functools.partial(kernel, bk=BLOCK, **window),
         *arrays,
         shape=q.shape,
         grid=(heads, n // BLOCK),
@@ -69,7 +69,7 @@ def _by_queries(kernel, *arrays, interpret):
 
 
 def _attend(kernel, q, k, v, w, *, interpret):
-    return _by_queries(functools.partial(kernel, bk=BLOCK, w=w), q, k, v, interpret=interpret)
+    return _by_queries(kernel, q, k, v, w=w, interpret=interpret)
 
 
 def _pulled(workload, rng):
@@ -103,10 +103,6 @@ def _dq_magnitude(q, k, v, do, lse, delta):
     return scale * (np.exp(s - lse) * seen * size * terms) @ abs(k)
 
 
-def _backward(kernel, *arrays, interpret):
-    return _by_queries(functools.partial(kernel, bk=BLOCK), *arrays, interpret=interpret)
-
-
 def _whole(kernel, q, k, v, *, interpret):
     heads, n, d = q.shape
     queries = pl.BlockSpec((None, 2 * BLOCK, d), lambda h, i: (h, i, 0))
@@ -115,8 +111,7 @@ def _whole(kernel, q, k, v, *, interpret):
     return launch(kernel, q, k, v, blocks=(queries, keys, keys, queries), **options)
 
 
-AT = bars.at("bfloat16", h=2, n=1024, d=128)
-
+AT, BF16 = bars.at("bfloat16", h=2, n=1024, d=128), {"dtype": "bfloat16"}
 
 EXERCISES = (
     Exercise(
@@ -142,7 +137,7 @@ EXERCISES = (
             long=(1, 384, 32, "whole blocks before the diagonal"),
             unseen=(1, 256, 32, "NaN in keys that no query sees"),
         ),
-        call=_backward,
+        call=_by_queries,
         judge=judges.products(BLOCK * BLOCK),
         magnitude=_dq_magnitude,
     ),
@@ -150,8 +145,7 @@ EXERCISES = (
         "flash_fast",
         reference.attention,
         drawn("h n d", "h n d", "h n d"),
-        cases("h n d", float32=(1, 512, 128))
-        + cases("h n d", dtype="bfloat16", bfloat16=(1, 256, 128)),
+        cases("h n d", float32=(1, 512, 128), bfloat16=(1, 256, 128, BF16)),
         call=_whole,
         rungs=("interpret",),
         bar=bars.cycles(KERNEL_CYCLES, (("0.0.42.1", 17_004), ("0.0.50.1", 17_218)), workload=AT),
@@ -161,8 +155,7 @@ EXERCISES = (
         "flash_rival",
         reference.attention,
         drawn("h n d", "h n d", "h n d"),
-        cases("h n d", float32=(2, 96, 64))
-        + cases("h n d", dtype="bfloat16", bfloat16=(1, 128, 128)),
+        cases("h n d", float32=(2, 96, 64), bfloat16=(1, 128, 128, BF16)),
         backend=XLA,
         bar=bars.cycles(RIVAL_CYCLES, (("0.0.42.1", 16_190), ("0.0.50.1", 16_205)), workload=AT),
         magnitude=reference.attention_magnitude,

@@ -73,8 +73,8 @@ EXERCISES = (
             tile=(3, 128, 16),
             one=(1, 1, 1),
             ragged=(5, 131, 33, "three rows beyond a tile"),
-        )
-        + cases("t b n", values="wide", wide=(4, 7, 64)),
+            wide=(4, 7, 64, {"values": "wide"}),
+        ),
         magnitude=lambda x: abs(x).sum(0),
     ),
     _nki(

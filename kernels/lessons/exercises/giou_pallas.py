@@ -19,10 +19,6 @@ TALL = 64  # rows of planes in a block
 SCORE_BUNDLES, SCORE_OURS = 155, 137  # of a step: the bar, and our own
 
 
-def _apart(preds, targets):
-    return ((preds - targets) ** 2).sum(-1)
-
-
 def _planes(workload, rng):
     planes = (np.moveaxis(boxes, -1, 0) for boxes in workloads.giou.make(workload, rng))
     return tuple(map(np.ascontiguousarray, planes))
@@ -93,7 +89,7 @@ def _pull(preds, targets):
 EXERCISES = (
     Exercise(
         "giou_points",
-        _apart,
+        lambda preds, targets: ((preds - targets) ** 2).sum(-1),
         drawn("b n 2", "b n 2"),
         cases("b n", two=(16, 256), one=(8, 128, "a single part of 128 points"), long=(8, 512)),
         judge=judges.both(judges.kernels(1), judges.no_relayout),

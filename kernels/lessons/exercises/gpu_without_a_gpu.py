@@ -18,10 +18,6 @@ LAST = SIDE * SIDE - 1  # of its numbers, counted from 0
 THREADS = 64  # of a block that sums
 
 
-def _blocks(threads, registers, shared_bytes):
-    return occupancy("h100", threads=threads, registers=registers, shared_bytes=shared_bytes).blocks
-
-
 def _banks(answer, side, *, interpret):
     """The fewest banks that a row and a column of the reader's tile lie in."""
     places = [[int(answer(row, column)) for column in range(side)] for row in range(side)]
@@ -56,7 +52,7 @@ for (float sum : out) printf("%.9g ", sum);
 EXERCISES = (
     Exercise(
         "gpu_blocks",
-        _blocks,
+        lambda t, r, s: occupancy("h100", threads=t, registers=r, shared_bytes=s).blocks,
         numbers,
         cases(
             "t r s",

@@ -15,10 +15,6 @@ def _both(kernel, x, y, *, interpret):
     return jnp.stack(pl.pallas_call(kernel, out_shape=[like, like], interpret=interpret)(x, y))
 
 
-def _one(workload, rng):
-    return (values(workload.values, (8, workload.sizes["n"]), "float32", rng) + 0.5,)
-
-
 EXERCISES = (
     Exercise(
         "axpy",
@@ -41,7 +37,7 @@ EXERCISES = (
     Exercise(
         "normalised",
         lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)),
-        _one,
+        lambda workload, rng: (values("normal", (8, workload.sizes["n"]), "float32", rng) + 0.5,),
         cases("n", tile=128, prime=101, one=(1, "each number becomes 1 or -1")),
         call=launch,
         rungs=("interpret", "simulate"),

@@ -4,8 +4,6 @@ A judge takes the programs of an answer, each a function and its arrays; it retu
 in a few words, or raises ladder.Refused with what is wrong.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

@@ -13,10 +13,6 @@ def _silu(g):
     return g / (1 + np.exp(-g))
 
 
-def _gated(x, a, b):
-    return _silu(x @ a) * (x @ b)
-
-
 def _gated_magnitude(x, a, b):
     """Of both factors' sums, each times the other factor; the slope of silu is at most 1.1."""
     gate, rest = (abs(x) @ abs(y) for y in (a, b))
@@ -26,7 +22,7 @@ def _gated_magnitude(x, a, b):
 EXERCISES = (
     Exercise(
         "fast_gated",
-        _gated,
+        lambda x, a, b: _silu(x @ a) * (x @ b),
         drawn("m k", "k n", "k n"),
         cases("m k n", dtype="bfloat16", small=(128, 256, 128), oblong=(512, 128, 1024)),
         rungs=("interpret",),

@@ -14,9 +14,8 @@ EMITTED_CYCLES = 61_500  # of 24 MiB that move
 
 
 def _double(kernel, x, *, interpret):
-    options = {"in_specs": [pl.BlockSpec(memory_space=pltpu.HBM)], "interpret": interpret}
     scratch = [pltpu.VMEM(x.shape, x.dtype), pltpu.SemaphoreType.DMA]
-    return launch(kernel, x, scratch_shapes=scratch, **options)
+    return launch(kernel, x, in_specs=[HBM], scratch_shapes=scratch, interpret=interpret)
 
 
 def _total(kernel, x, *, interpret):

@@ -1,7 +1,5 @@
 """Puzzles of five minutes: what is wrong with an answer, wanted beside got."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 

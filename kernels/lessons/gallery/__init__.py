@@ -5,8 +5,6 @@ bug, give it a table in bugs.toml, and write its kernel under `@bug(…)` in a f
 old one or a new one: its name is the function's.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import pkgutil

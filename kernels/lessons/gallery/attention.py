@@ -13,13 +13,13 @@ from kernels.proof.workload import Workload
 
 ONE = {"b": 1, "h": 1, "n": 128, "m": 128, "d": 64}  # a block of keys
 TWO = ONE | {"m": 256}
-PACKED = TWO | {"n": 256, "segment_ids": 4}
+SQUARE = TWO | {"n": 256}
+PACKED = SQUARE | {"segment_ids": 4}
 
 
-def online(q, k, v, *, interpret, fault, scale=None, causal=False, repaired=False):
+def online(q, k, v, *, interpret, fault, scale=None, causal=False):
     """[1, 1, n, d], [1, 1, m, d] twice → [1, 1, n, d], 128 keys at a time; if they are causal, the
     last keys first. Right when repaired; else it has the fault of that name."""
-    wrong = None if repaired else fault
     (*_, n, d), m = q.shape, k.shape[2]
     steps = pl.cdiv(m, 128)
     scale = d**-0.5 if scale is None else scale
@@ -33,10 +33,10 @@ def online(q, k, v, *, interpret, fault, scale=None, causal=False, repaired=Fals
         s = scale * dot(q, k.T)
         query, key = (lax.broadcasted_iota(jnp.int32, s.shape, axis) for axis in (0, 1))
         key += 128 * block(pl.program_id(0))
-        if wrong != "padded_keys":
+        if fault != "padded_keys":
             s = jnp.where(key < m, s, -1e30)
         if causal:
-            s = jnp.where(query >= key, s, -jnp.inf if wrong == "masked_first_block" else -1e30)
+            s = jnp.where(query >= key, s, -jnp.inf if fault == "masked_first_block" else -1e30)
         here = s.max(1, keepdims=True)
 
         @pl.when(pl.program_id(0) == 0)
@@ -46,14 +46,14 @@ def online(q, k, v, *, interpret, fault, scale=None, causal=False, repaired=Fals
             acc_ref[...] = jnp.zeros_like(acc_ref)
 
         before = max_ref[...]
-        now = before if wrong == "stale_maximum" else jnp.maximum(before, here)
+        now = before if fault == "stale_maximum" else jnp.maximum(before, here)
         p, shrink = jnp.exp(s - now), jnp.exp(before - now)
         terms = p
-        if wrong == "rounded_probabilities":
+        if fault == "rounded_probabilities":
             # To bfloat16 and back; XLA on a CPU takes away a pair of casts that says so.
             terms = lax.reduce_precision(p, exponent_bits=8, mantissa_bits=7)
         new = terms.sum(1, keepdims=True)
-        if wrong == "late_rescale":
+        if fault == "late_rescale":
             sum_ref[...] = shrink * (sum_ref[...] + new)
         else:
             sum_ref[...] = shrink * sum_ref[...] + new
@@ -79,39 +79,29 @@ _faulty = family(online)
 
 stale_maximum = _faulty(
     "stale_maximum",
-    workloads=(
-        Workload("small_logits", TWO),
-        Workload("large_logits", TWO, values="wide", options={"scale": 1.0}),
-    ),
+    Workload("small_logits", TWO),
+    Workload("large_logits", TWO, values="wide", options={"scale": 1.0}),
 )
 
-late_rescale = _faulty(
-    "late_rescale", workloads=(Workload("one_block", ONE), Workload("two_blocks", TWO))
-)
+late_rescale = _faulty("late_rescale", Workload("one_block", ONE), Workload("two_blocks", TWO))
 
 masked_first_block = _faulty(
     "masked_first_block",
-    workloads=(
-        Workload("all_keys", TWO | {"n": 256}, why="no mask at all"),
-        Workload(
-            "causal", TWO | {"n": 256}, options={"causal": True}, why="the last keys come first"
-        ),
-    ),
+    Workload("all_keys", SQUARE, why="no mask at all"),
+    Workload("causal", SQUARE, options={"causal": True}, why="the last keys come first"),
 )
 
-padded_keys = _faulty(
-    "padded_keys", workloads=(Workload("whole", TWO), Workload("ragged", ONE | {"m": 200}))
-)
+padded_keys = _faulty("padded_keys", Workload("whole", TWO), Workload("ragged", ONE | {"m": 200}))
 
 rounded_probabilities = _faulty(
-    "rounded_probabilities", workloads=(Workload("bf16", TWO, "bfloat16"), Workload("f32", TWO))
+    "rounded_probabilities", Workload("bf16", TWO, "bfloat16"), Workload("f32", TWO)
 )
 
 
-def skipping(q, k, v, ids=None, *, interpret, window, causal, fault, repaired=False):
+def skipping(q, k, v, ids=None, *, interpret, window, causal, fault):
     """[1, 1, n, d] three times → [1, 1, n, d]: causal, in blocks of 128, the last keys first. Right
     when repaired; else blocks are skipped by the fault of that name."""
-    (*_, n, d), left, wrong = q.shape, window[0], None if repaired else fault
+    (*_, n, d), left = q.shape, window[0]
     ids = jnp.zeros((1, n), jnp.int32) if ids is None else jnp.asarray(ids)
 
     def body(q_ref, k_ref, v_ref, mine_ref, theirs_ref, o_ref, max_ref, sum_ref, acc_ref):
@@ -125,9 +115,9 @@ def skipping(q, k, v, ids=None, *, interpret, window, causal, fault, repaired=Fa
             acc_ref[...] = jnp.zeros_like(acc_ref)
 
         furthest, last = 128 * i - left, 128 * j + 127
-        in_reach = (last > furthest) if wrong == "skipped_edge" else (last >= furthest)
+        in_reach = (last > furthest) if fault == "skipped_edge" else (last >= furthest)
         mine, theirs = mine_ref[...], theirs_ref[...]  # [128, 1], [1, 128]
-        if wrong == "ends_of_ids":
+        if fault == "ends_of_ids":
             meet = (mine[127, 0] >= theirs[0, 0]) & (theirs[0, 127] >= mine[0, 0])
         else:
             meet = (mine.max() >= theirs.min()) & (theirs.max() >= mine.min())
@@ -171,25 +161,20 @@ _skipping = family(skipping)
 
 skipped_edge = _skipping(
     "skipped_edge",
-    workloads=(
-        Workload("inside", TWO | {"n": 256}, options={"causal": True, "window": (128, 0)}),
-        Workload("on_the_edge", TWO | {"n": 256}, options={"causal": True, "window": (1, 0)}),
-    ),
+    Workload("inside", SQUARE, options={"causal": True, "window": (128, 0)}),
+    Workload("on_the_edge", SQUARE, options={"causal": True, "window": (1, 0)}),
 )
 
 ends_of_ids = _skipping(
     "ends_of_ids",
-    workloads=(
-        Workload("in_order", PACKED, options={"causal": True, "window": (256, 0)}),
-        Workload("shuffled", PACKED, options={"causal": True, "window": (256, 0)}),
-    ),
+    Workload("in_order", PACKED, options={"causal": True, "window": (256, 0)}),
+    Workload("shuffled", PACKED, options={"causal": True, "window": (256, 0)}),
 )
 
 
-def whole(q, k, v, *, interpret, fault, scale=None, soft_cap=None, repaired=False):
+def whole(q, k, v, *, interpret, fault, scale=None, soft_cap=None):
     """[1, 1, n, d] three times → [1, 1, n, d], all keys at once. Right when repaired; else its
     gradient has the fault of that name."""
-    wrong = None if repaired else fault
     scale = q.shape[3] ** -0.5 if scale is None else scale
 
     def probabilities(q_ref, k_ref):
@@ -207,9 +192,9 @@ def whole(q, k, v, *, interpret, fault, scale=None, soft_cap=None, repaired=Fals
         p, slope = probabilities(q_ref, k_ref)
         dp = dot(do_ref[...], v_ref[...].T)
         ds = p * (dp - (p * dp).sum(1, keepdims=True))
-        if wrong != "uncapped_gradient":
+        if fault != "uncapped_gradient":
             ds = ds * slope
-        dq_ref[...] = (1.0 if wrong == "unscaled_gradient" else scale) * dot(ds, k_ref[...])
+        dq_ref[...] = (1.0 if fault == "unscaled_gradient" else scale) * dot(ds, k_ref[...])
         dk_ref[...] = scale * dot(ds.T, q_ref[...])
         dv_ref[...] = dot(p.T, do_ref[...])
 
@@ -233,13 +218,12 @@ _unlike_its_gradient = family(whole, differentiable=True)
 
 unscaled_gradient = _unlike_its_gradient(
     "unscaled_gradient",
-    workloads=(Workload("scale_of_one", ONE, options={"scale": 1.0}), Workload("usual_scale", ONE)),
+    Workload("scale_of_one", ONE, options={"scale": 1.0}),
+    Workload("usual_scale", ONE),
 )
 
 uncapped_gradient = _unlike_its_gradient(
     "uncapped_gradient",
-    workloads=(
-        Workload("high_cap", ONE, options={"soft_cap": 1e6}),
-        Workload("low_cap", ONE, options={"soft_cap": 2.0}),
-    ),
+    Workload("high_cap", ONE, options={"soft_cap": 1e6}),
+    Workload("low_cap", ONE, options={"soft_cap": 2.0}),
 )

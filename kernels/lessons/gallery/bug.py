@@ -1,8 +1,5 @@
 """What is known of a bug."""
 
-from __future__ import annotations
-
-import functools
 import inspect
 import tomllib
 from collections.abc import Callable
@@ -32,10 +29,10 @@ class Bug:
         cause: why it is wrong, in a sentence.
         lesson: what to learn from it, in a sentence.
         workloads: what it is run on.
+        shown: the function to look at, or its text in another language.
         needs: the optional package without which that rung is blind to it, or "".
         backend: what it is written in.
         differentiable: whether its gradients are proven too.
-        shown: the function to look at, or its text in another language; None for the kernel.
     """
 
     kernel: Callable[..., Any]
@@ -46,33 +43,42 @@ class Bug:
     cause: str
     lesson: str
     workloads: tuple[Workload, ...]
+    shown: Any
     needs: str = ""
     backend: Backend = IN_LESSONS
     differentiable: bool = False
-    shown: Any = None
 
     @property
     def source(self) -> str:
         """The kernel as it is written, the wrong line beside the right one."""
         if isinstance(self.shown, str):
             return self.shown
-        lines = inspect.getsource(self.shown or self.kernel)
+        lines = inspect.getsource(self.shown)
         return lines[max(lines.find("\ndef ") + 1, 0) :]  # without what `bug` tells of it
 
 
-def from_table(name: str, kernel: Callable[..., Any], **more: Any) -> Bug:
-    """The bug of that name in bugs.toml, with its kernel and more of what Bug takes."""
-    return Bug(kernel, **FACTS[name], **more)
+def from_table(
+    name: str, kernel: Callable[..., Any], *workloads: Workload, shown: Any = None, **more: Any
+) -> Bug:
+    """The bug of that name in bugs.toml, with its kernel, which is spread over devices where its
+    backend does that, its workloads, and more of what Bug takes."""
+    spread = more.get("backend", IN_LESSONS).spread(kernel)
+    return Bug(spread, **FACTS[name], workloads=workloads, shown=shown or kernel, **more)
 
 
-def bug(**more: Any) -> Callable[[Callable[..., Any]], Bug]:
+def bug(*workloads: Workload, **more: Any) -> Callable[[Callable[..., Any]], Bug]:
     """Make the bug of its name of the function below it."""
-    return lambda kernel: from_table(kernel.__name__, kernel, **more)
+    return lambda kernel: from_table(kernel.__name__, kernel, *workloads, **more)
 
 
-def family(kernel: Callable[..., Any], **more: Any) -> Callable[..., Bug]:
-    """What makes the bugs of one kernel, each of the fault that the kernel is told by its name, and
-    of what else Bug takes; what all share is given once."""
-    return lambda fault, **own: from_table(
-        fault, functools.partial(kernel, fault=fault), shown=kernel, **more | own
-    )
+def family(kernel: Callable[..., Any], *usual: Workload, **more: Any) -> Callable[..., Bug]:
+    """What makes the bugs of one kernel, each of the fault that the kernel is told by its name, or
+    None where it is repaired; on its own workloads, or the `usual` ones."""
+
+    def faulty(fault: str, *workloads: Workload) -> Bug:
+        def wrong(*arguments: Any, repaired: bool = False, **options: Any) -> Any:
+            return kernel(*arguments, fault=None if repaired else fault, **options)
+
+        return from_table(fault, wrong, *(workloads or usual), shown=kernel, **more)
+
+    return faulty

@@ -19,7 +19,7 @@ WRONG = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="ut
 _, SHARE, ROOM, SCORES, CHECK, _, AT, _ = RIGHT.split("\n\n")
 
 
-def _bug(name, right, workloads):
+def _bug(name, right, *workloads):
     """The bug of that name: the right kernel with other lines in the place of some."""
     text = RIGHT.replace(right, f"#ifdef REPAIRED\n{right}\n#else\n{WRONG[name]}#endif")
 
@@ -29,23 +29,23 @@ def _bug(name, right, workloads):
         sources = define + PRELUDE + text, SHAPE
         return gpsimd.call(sources, "giou", preds, targets, interpret=interpret)
 
-    return from_table(name, kernel, shown=text, backend=GPSIMD, workloads=workloads)
+    return from_table(name, kernel, *workloads, shown=text, backend=GPSIMD)
 
 
 WHOLE = cases("b n", whole=(16, 32))
 
-gpsimd_wrong_offset = _bug("gpsimd_wrong_offset", AT, WHOLE)
+gpsimd_wrong_offset = _bug("gpsimd_wrong_offset", AT, *WHOLE)
 gpsimd_changed_share = _bug(
     "gpsimd_changed_share",
     SHARE,
-    cases("b n", even=(16, 32, "8 cores divide it: both shares are 2"), one_more=(17, 32)),
+    *cases("b n", even=(16, 32, "8 cores divide it: both shares are 2"), one_more=(17, 32)),
 )
 gpsimd_lost_tail = _bug(
-    "gpsimd_lost_tail", SHARE, cases("b n", divides=(16, 32), one_more=(17, 32, "the 17th sample"))
+    "gpsimd_lost_tail", SHARE, *cases("b n", divides=(16, 32), one_more=(17, 32, "the 17th sample"))
 )
 gpsimd_unchecked_malloc = _bug(
     "gpsimd_unchecked_malloc",
     f"{ROOM}\n\n{SCORES}\n\n{CHECK}",
-    cases("b n", fits=(8, 341, "16,368 of 16,384 bytes"), one_more=(8, 342, "16,416 bytes")),
+    *cases("b n", fits=(8, 341, "16,368 of 16,384 bytes"), one_more=(8, 342, "16,416 bytes")),
 )
-gpsimd_leak = _bug("gpsimd_leak", SCORES, WHOLE)
+gpsimd_leak = _bug("gpsimd_leak", SCORES, *WHOLE)

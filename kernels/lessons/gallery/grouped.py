@@ -24,10 +24,9 @@ def visits(group_sizes, blocks, *, empty):
     return group[kept], block[kept], start.astype(jnp.int32), end.astype(jnp.int32), meets.sum()
 
 
-def by_group(x, w, group_sizes, *, interpret, fault, repaired=False):
+def by_group(x, w, group_sizes, *, interpret, fault):
     """[m, k], [g, k, n], int32 [g] → [m, n]; every row in a group, 128 divides m, k and n. Right
     when repaired; else it has the fault of that name."""
-    wrong = None if repaired else fault
     (m, k), n = x.shape, w.shape[2]
     *scalars, count = visits(group_sizes, m // ROWS, empty=False)
 
@@ -35,7 +34,7 @@ def by_group(x, w, group_sizes, *, interpret, fault, repaired=False):
         visit, step = pl.program_id(0), pl.program_id(1)
         group, block = group_ref[visit], block_ref[visit]
         new = step == 0
-        if wrong == "stale_sums":
+        if fault == "stale_sums":
             new &= (visit == 0) | (block_ref[jnp.maximum(visit - 1, 0)] != block)
 
         @pl.when(new)
@@ -47,7 +46,7 @@ def by_group(x, w, group_sizes, *, interpret, fault, repaired=False):
         @pl.when(step == pl.num_programs(1) - 1)
         def _():
             z = acc_ref[...]
-            if wrong != "overwritten_neighbour":
+            if fault != "overwritten_neighbour":
                 row = block * ROWS + jax.lax.broadcasted_iota(jnp.int32, z.shape, 0)
                 inside = (row >= start_ref[group]) & (row < end_ref[group])
                 z = jnp.where(inside, z, z_ref[...])
@@ -74,14 +73,12 @@ _faulty = family(by_group)
 
 overwritten_neighbour = _faulty(
     "overwritten_neighbour",
-    workloads=cases(
+    *cases(
         "m k n g", single=(256, 128, 128, 1, "one group shares nothing"), drawn=(256, 128, 128, 3)
     ),
 )
 
 stale_sums = _faulty(
     "stale_sums",
-    workloads=cases(
-        "m k n g", single=(256, 256, 128, 1, "a visit a block"), drawn=(256, 256, 128, 3)
-    ),
+    *cases("m k n g", single=(256, 256, 128, 1, "a visit a block"), drawn=(256, 256, 128, 3)),
 )

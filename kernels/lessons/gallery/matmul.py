@@ -11,10 +11,9 @@ from kernels.lessons.gallery.bug import bug, family, from_table
 from kernels.proof.workload import Workload, cases
 
 
-def in_blocks(x, y, *, interpret, fault, repaired=False):
+def in_blocks(x, y, *, interpret, fault):
     """[m, k], [k, n] → [m, n], in blocks of 128 along k, and along m and n where 128 divides them.
     Right when repaired; else it has the fault of that name."""
-    wrong = None if repaired else fault
     (m, k), n = x.shape, y.shape[1]
     bm, bn = (size if size % 128 else 128 for size in (m, n))
 
@@ -24,10 +23,10 @@ def in_blocks(x, y, *, interpret, fault, repaired=False):
 
     def body(x_ref, y_ref, z_ref):
         x, y = x_ref[...], y_ref[...]
-        if wrong != "unmasked_tail":
+        if fault != "unmasked_tail":
             x, y = inside(x, 1), inside(y, 0)
 
-        if wrong != "missing_init":
+        if fault != "missing_init":
 
             @pl.when(pl.program_id(2) == 0)
             def _():
@@ -36,9 +35,9 @@ def in_blocks(x, y, *, interpret, fault, repaired=False):
         z_ref[...] += jnp.dot(x, y, precision="highest")
 
     def y_block(i, j, step):
-        return (j, step) if wrong == "wrong_index_map" else (step, j)
+        return (j, step) if fault == "wrong_index_map" else (step, j)
 
-    along_k = "parallel" if wrong == "parallel_reduction" else "arbitrary"
+    along_k = "parallel" if fault == "parallel_reduction" else "arbitrary"
     return pl.pallas_call(
         body,
         out_shape=jax.ShapeDtypeStruct((m, n), x.dtype),
@@ -55,28 +54,24 @@ def in_blocks(x, y, *, interpret, fault, repaired=False):
 
 _faulty = family(in_blocks)
 
-missing_init = _faulty("missing_init", workloads=cases("m k n", two_steps=(128, 256, 128)))
+missing_init = _faulty("missing_init", *cases("m k n", two_steps=(128, 256, 128)))
 
 wrong_index_map = _faulty(
     "wrong_index_map",
-    workloads=cases(
-        "m k n", one_block=(128, 128, 128, "too small to show it"), four_blocks=(256, 256, 256)
-    ),
+    *cases("m k n", one_block=(128, 128, 128, "too small to show it"), four_blocks=(256, 256, 256)),
 )
 
 unmasked_tail = _faulty(
     "unmasked_tail",
-    workloads=cases(
+    *cases(
         "m k n", whole=(16, 256, 128, "128 divides 256: nothing sticks out"), cut=(16, 200, 128)
     ),
 )
 
-parallel_reduction = _faulty(
-    "parallel_reduction", workloads=cases("m k n", four_steps=(128, 512, 128))
-)
+parallel_reduction = _faulty("parallel_reduction", *cases("m k n", four_steps=(128, 512, 128)))
 
 
-@bug(workloads=(Workload("32_steps", {"m": 16, "k": 4096, "n": 128}, "bfloat16"),))
+@bug(Workload("32_steps", {"m": 16, "k": 4096, "n": 128}, "bfloat16"))
 def narrow_accumulator(x, y, *, interpret, repaired=False):
     """[m, k], [k, n] → [m, n]; k and n multiples of 128."""
     (m, k), n = x.shape, y.shape[1]
@@ -103,7 +98,7 @@ def narrow_accumulator(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@bug(workloads=cases("m k n", square=(128, 128, 128)))
+@bug(*cases("m k n", square=(128, 128, 128)))
 def unscaled_result(x, y, *, interpret, repaired=False):
     """[m, k], [k, n] → [m, n], in one block."""
     larger = 1e6
@@ -116,7 +111,7 @@ def unscaled_result(x, y, *, interpret, repaired=False):
     return pl.pallas_call(body, out_shape=out, interpret=interpret)(x, y)
 
 
-@bug(workloads=cases("m k n", two_halves=(128, 128, 128)))
+@bug(*cases("m k n", two_halves=(128, 128, 128)))
 def illegal_block(x, y, *, interpret, bn=64, repaired=False):
     """[m, k], [k, n] → [m, n]; n a multiple of 128."""
     (m, k), n = x.shape, y.shape[1]
@@ -138,6 +133,6 @@ def illegal_block(x, y, *, interpret, bn=64, repaired=False):
 vmem_overflow = from_table(
     "vmem_overflow",
     functools.partial(illegal_block.kernel, bn=1024),
-    workloads=cases("m k n", long_k=(8, 4096, 2048)),
+    *cases("m k n", long_k=(8, 4096, 2048)),
     shown=illegal_block.kernel,
 )

@@ -21,7 +21,7 @@ def _run(body, x, y, **options):
     return plgpu.kernel(body, out_type=jax.ShapeDtypeStruct(x.shape, x.dtype), **options)(x, y)
 
 
-@_bug(workloads=cases("n", two_blocks=2 * BLOCK))
+@_bug(*cases("n", two_blocks=2 * BLOCK))
 def gpu_shifted_read(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; a block for each BLOCK elements."""
 
@@ -35,7 +35,7 @@ def gpu_shifted_read(x, y, *, interpret, repaired=False):
     return _run(body, x, y, interpret=interpret, kernel_name="shifted_read", **grid)
 
 
-@_bug(workloads=ONE_BLOCK)
+@_bug(*ONE_BLOCK)
 def gpu_unawaited_load(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; y goes through shared memory."""
 
@@ -50,7 +50,7 @@ def gpu_unawaited_load(x, y, *, interpret, repaired=False):
     return _run(body, x, y, scratch_types=scratch, **options)
 
 
-@_bug(workloads=ONE_BLOCK)
+@_bug(*ONE_BLOCK)
 def gpu_unwritten_shared(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; summed up in shared memory."""
 

@@ -13,10 +13,9 @@ ONE = {"m": 8, "k": 256, "n": 128, "groups": 1}  # a group a block
 TWO = ONE | {"groups": 2}
 
 
-def unpacked(x, y, x_scale, y_scale, bias, *, weights, interpret, fault, repaired=False):
+def unpacked(x, y, x_scale, y_scale, bias, *, weights, interpret, fault):
     """float32 [m, k], int4 in bytes [k / 2, n], None, [groups, n], [n] → [m, n], 256 rows of
     weights at a time, whole groups. Right when repaired; else it has the fault of that name."""
-    wrong = None if repaired else fault
     (m, k), (groups, n) = x.shape, y_scale.shape
     parts = 256 // (k // groups)
 
@@ -28,10 +27,10 @@ def unpacked(x, y, x_scale, y_scale, bias, *, weights, interpret, fault, repaire
             z_ref[...] = jnp.broadcast_to(bias_ref[...], z_ref.shape)
 
         both = y_ref[...].astype(jnp.int32)
-        low = both & 15 if wrong == "unsigned_nibble" else (both << 28) >> 28
+        low = both & 15 if fault == "unsigned_nibble" else (both << 28) >> 28
         for part in range(parts):
             rows = slice(part * 128 // parts, (part + 1) * 128 // parts)
-            group = step * parts + (0 if wrong == "scale_of_the_first" else part)
+            group = step * parts + (0 if fault == "scale_of_the_first" else part)
             sums = dot(x_ref[0, :, rows], low[rows].astype(jnp.float32))
             sums += dot(x_ref[1, :, rows], (both >> 4)[rows].astype(jnp.float32))
             z_ref[...] += sums * scale_ref[pl.ds(group, 1)]
@@ -53,12 +52,10 @@ def unpacked(x, y, x_scale, y_scale, bias, *, weights, interpret, fault, repaire
 
 _faulty = family(unpacked)
 
-unsigned_nibble = _faulty("unsigned_nibble", workloads=(Workload("int4", TWO, options=WEIGHTS),))
+unsigned_nibble = _faulty("unsigned_nibble", Workload("int4", TWO, options=WEIGHTS))
 
 scale_of_the_first = _faulty(
     "scale_of_the_first",
-    workloads=(
-        Workload("group_a_block", ONE, options=WEIGHTS),
-        Workload("two_groups", TWO, options=WEIGHTS),
-    ),
+    Workload("group_a_block", ONE, options=WEIGHTS),
+    Workload("two_groups", TWO, options=WEIGHTS),
 )

@@ -19,15 +19,15 @@ RAGGED = cases("n", ragged=2000)
 _bug = functools.partial(bug, backend=NKI)
 
 
-def summed(shape=(128, -1), *, fault="wrong", right=None, **more):
+def summed(*workloads, shape=(128, -1), fault="wrong", right=None):
     """Make a bug of a kernel that adds x and y.
 
     Args:
-        shape: the one that both have in it; 128 or 8 divides n.
+        workloads: what the bug is run on.
+        shape: the one that x and y have in it; 128 or 8 divides n.
         fault: what the kernel is told to be wrong, the bug's name where it has several; None where
             it knows no better.
         right: the kernel in its place when repaired; None for the same, which is told nothing.
-        more: what Bug takes besides.
     """
 
     def declare(program):
@@ -38,7 +38,7 @@ def summed(shape=(128, -1), *, fault="wrong", right=None, **more):
             return run(chosen, x, y, *named, interpret=interpret).reshape(-1)
 
         name = fault if fault in FACTS else program.function.__name__
-        return from_table(name, kernel, shown=program.function, backend=NKI, **more)
+        return from_table(name, kernel, *workloads, shown=program.function, backend=NKI)
 
     return declare
 
@@ -77,7 +77,7 @@ def add_tile(x, y, fault=None):
 
 
 def _of_tile(fault):
-    return summed(fault=fault, workloads=ROWS)(add_tile)
+    return summed(*ROWS, fault=fault)(add_tile)
 
 
 nki_uninitialised = _of_tile("nki_uninitialised")
@@ -106,20 +106,21 @@ def add_rows(x, y, fault=None):
     return z
 
 
-def _of_rows(fault, workloads):
-    return summed((-1, 8), fault=fault, workloads=workloads)(add_rows)
+def _of_rows(fault, *workloads):
+    return summed(*workloads, shape=(-1, 8), fault=fault)(add_rows)
 
 
-nki_partitions = _of_rows("nki_partitions", cases("n", two_tiles=2048))
+nki_partitions = _of_rows("nki_partitions", *cases("n", two_tiles=2048))
 nki_short_loop = _of_rows(
     "nki_short_loop",
-    (Workload("whole", {"n": 2048}, why="two whole tiles: nothing is missing"), *RAGGED),
+    Workload("whole", {"n": 2048}, why="two whole tiles: nothing is missing"),
+    *RAGGED,
 )
-nki_double_write = _of_rows("nki_double_write", RAGGED)
-nki_out_of_bounds = _of_rows("nki_out_of_bounds", RAGGED)
+nki_double_write = _of_rows("nki_double_write", *RAGGED)
+nki_out_of_bounds = _of_rows("nki_out_of_bounds", *RAGGED)
 
 
-@summed(workloads=ROWS)
+@summed(*ROWS)
 @nki.jit
 def nki_broadcast(x, y, fault=None):
     """[128, f] twice → [128, f]; each term is halved, and the sum doubled, against overflow."""
@@ -136,7 +137,7 @@ def nki_broadcast(x, y, fault=None):
     return stored(a)
 
 
-@summed(workloads=cases("n", wide_rows=268800))
+@summed(*cases("n", wide_rows=268800))
 @nki.jit
 def nki_psum_overflow(x, y, fault=None):
     """[128, f] twice → [128, f]."""
@@ -150,7 +151,7 @@ def nki_psum_overflow(x, y, fault=None):
     return stored(a)
 
 
-@summed(workloads=cases("n", long_rows=2176000))
+@summed(*cases("n", long_rows=2176000))
 @nki.jit
 def nki_sbuf_overflow(x, y, fault=None):
     """[128, f] twice → [128, f]."""
@@ -165,7 +166,7 @@ def nki_sbuf_overflow(x, y, fault=None):
     return z
 
 
-@summed(workloads=cases("n", four_parts=4096))
+@summed(*cases("n", four_parts=4096))
 @nki.jit
 def nki_order(x, y, fault=None):
     """[128, f] twice → [128, f], f a multiple of 8; y is fetched one part ahead."""
@@ -183,7 +184,7 @@ def nki_order(x, y, fault=None):
     return z
 
 
-@summed(fault=None, right=add_tile, workloads=ROWS)
+@summed(*ROWS, fault=None, right=add_tile)
 @nki.jit
 def nki_operator(x, y):
     """[128, f] twice → [128, f]."""
@@ -192,7 +193,7 @@ def nki_operator(x, y):
     return stored(a)
 
 
-@summed(fault=None, right=add_tile, workloads=ROWS)
+@summed(*ROWS, fault=None, right=add_tile)
 @nki.jit
 def nki_comprehension(x, y):
     """[128, f] twice → [128, f]."""
@@ -219,7 +220,7 @@ def product(xt, y, accumulate):
 
 
 @_bug(
-    workloads=cases("m k n", one_tile=(64, 128, 96, "nothing to add up"), two_tiles=(64, 256, 96)),
+    *cases("m k n", one_tile=(64, 128, 96, "nothing to add up"), two_tiles=(64, 256, 96)),
     shown=product.function,
 )
 def nki_overwritten_sum(x, y, *, interpret, repaired=False):
@@ -245,8 +246,8 @@ def giou(preds, targets, repaired):
 
 
 @_bug(
-    workloads=cases("b n", boxes=(8, 32, "boxes of whole pixels: the order makes no odds"))
-    + cases("b n", values="wide", wide=(17, 100)),
+    *cases("b n", boxes=(8, 32, "boxes of whole pixels: the order makes no odds")),
+    *cases("b n", values="wide", wide=(17, 100)),
     shown=giou.function,
 )
 def nki_late_clamp(preds, targets, *, interpret, repaired=False):

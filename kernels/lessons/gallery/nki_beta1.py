@@ -21,11 +21,11 @@ def add_masked(x, y, fault=None):
 
 
 nki_unmasked_store = summed(
-    (-1, 8), fault="nki_unmasked_store", workloads=(Workload("whole", {"n": 2048}), *RAGGED)
+    Workload("whole", {"n": 2048}), *RAGGED, shape=(-1, 8), fault="nki_unmasked_store"
 )(add_masked)
 
 
-@summed((-1, 8), fault=None, right=add_masked, workloads=RAGGED)
+@summed(*RAGGED, shape=(-1, 8), fault=None, right=add_masked)
 @nki.jit
 def nki_traced_index(x, y):
     """[rows, f] twice → [rows, f]."""

@@ -14,7 +14,7 @@ HALF = {"iou_threshold": 0.5}
 BLOCK = 8
 
 
-@bug(workloads=(Workload("four_blocks", {"n": 32}, values="disjoint", options=HALF),))
+@bug(Workload("four_blocks", {"n": 32}, values="disjoint", options=HALF))
 def parallel_suppression(boxes, scores, *, iou_threshold, interpret, repaired=False):
     """[n, 4], [n] → bool [n]; n is a multiple of 8. A step for 8 boxes, one after another."""
     n = len(scores)
@@ -56,10 +56,8 @@ def parallel_suppression(boxes, scores, *, iou_threshold, interpret, repaired=Fa
 
 
 @bug(
-    workloads=(
-        Workload("identical", {"n": 128}, values="identical", options=HALF),
-        Workload("chain", {"n": 128}, values="chain", options=HALF),
-    )
+    Workload("identical", {"n": 128}, values="identical", options=HALF),
+    Workload("chain", {"n": 128}, values="chain", options=HALF),
 )
 def revived_box(boxes, scores, *, iou_threshold, interpret, repaired=False):
     """[n, 4], [n] → bool [n], for one block: n is 128."""

@@ -12,10 +12,9 @@ from kernels.proof.workload import cases
 COLUMNS = 128  # of a part
 
 
-def in_parts(x, *, interpret, fault, repaired=False):
+def in_parts(x, *, interpret, fault):
     """[rows, n] → softmax [rows, n]; each part of a row is read for the sum, and then again for the
     result. Right when repaired; else it has the fault of that name."""
-    wrong = None if repaired else fault
     rows, n = x.shape
     parts = pl.cdiv(n, COLUMNS)
     padded = jnp.pad(x, ((0, 0), (0, -n % COLUMNS)))
@@ -23,7 +22,7 @@ def in_parts(x, *, interpret, fault, repaired=False):
     def body(x_ref, o_ref, max_ref, sum_ref):
         turn, part = pl.program_id(0), pl.program_id(1)
         x = x_ref[...].astype(jnp.float32)
-        if wrong != "padded_row":
+        if fault != "padded_row":
             column = part * COLUMNS + lax.broadcasted_iota(jnp.int32, x.shape, 1)
             x = jnp.where(column < n, x, -1e30)
 
@@ -36,7 +35,7 @@ def in_parts(x, *, interpret, fault, repaired=False):
         def _():
             before = max_ref[...]
             now = jnp.maximum(before, x.max(1, keepdims=True))
-            shrink = 1.0 if wrong == "unshrunk_sum" else jnp.exp(before - now)
+            shrink = 1.0 if fault == "unshrunk_sum" else jnp.exp(before - now)
             sum_ref[...] = shrink * sum_ref[...] + jnp.exp(x - now).sum(1, keepdims=True)
             max_ref[...] = now
 
@@ -58,16 +57,12 @@ def in_parts(x, *, interpret, fault, repaired=False):
 
 _faulty = family(in_parts)
 
-padded_row = _faulty("padded_row", workloads=cases("rows n", whole=(16, 256), ragged=(16, 200)))
+padded_row = _faulty("padded_row", *cases("rows n", whole=(16, 256), ragged=(16, 200)))
 
-unshrunk_sum = _faulty(
-    "unshrunk_sum", workloads=cases("rows n", one_part=(16, 128), four_parts=(16, 512))
-)
+unshrunk_sum = _faulty("unshrunk_sum", *cases("rows n", one_part=(16, 128), four_parts=(16, 512)))
 
 
-@bug(
-    workloads=cases("rows n", around_zero=(16, 384), near_1000=(16, 384, {"values": "cancelling"}))
-)
+@bug(*cases("rows n", around_zero=(16, 384), near_1000=(16, 384, {"values": "cancelling"})))
 def cancelling_variance(x, weight, bias, *, interpret, eps=1e-5, repaired=False):
     """[rows, n], [n], [n] → [rows, n], all rows at once."""
 

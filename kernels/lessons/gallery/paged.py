@@ -11,14 +11,12 @@ from kernels.machines.tpu.products import dot
 from kernels.proof.workload import Workload
 
 FULL = {"s": 2, "h": 8, "hkv": 1, "d": 128, "page": 8, "pages": 2, "least": 16}  # two whole pages
+TWO = Workload("two_pages", FULL)
 
 
-def decode(
-    q, k_pages, v_pages, lengths, page_table, *, interpret, fault, scale=None, repaired=False
-):
+def decode(q, k_pages, v_pages, lengths, page_table, *, interpret, fault, scale=None):
     """[S, H, D], [1, P, page, D] twice, [S], [S, pages] → [S, H, D]; the next page of a sequence is
     fetched while this one is worked on. Right when repaired; else it has the fault of that name."""
-    wrong = None if repaired else fault
     (sequences, heads, d), page = q.shape, k_pages.shape[2]
     scale = d**-0.5 if scale is None else scale
 
@@ -45,19 +43,19 @@ def decode(
 
         def step(j, state):
             m_before, l, acc = state
-            more = (j + 1 < pages) | (wrong == "abandoned_page")
+            more = (j + 1 < pages) | (fault == "abandoned_page")
             pl.when(more)(lambda: start(jnp.minimum(j + 1, pages - 1)))
-            for copy in copies(j, lax.rem(j + (wrong == "wrong_semaphore"), 2)):
+            for copy in copies(j, lax.rem(j + (fault == "wrong_semaphore"), 2)):
                 copy.wait()
             k, v = (ref[lax.rem(j, 2)] for ref in (k_ref, v_ref))
             s = scale * dot(q_ref[0], k.T)  # [heads, page]
-            if wrong != "unmasked_page":
+            if fault != "unmasked_page":
                 seen = j * page + lax.broadcasted_iota(jnp.int32, s.shape, 1) < length
                 s = jnp.where(seen, s, -1e30)
             m = jnp.maximum(m_before, s.max(1, keepdims=True))
             p, shrink = jnp.exp(s - m), jnp.exp(m_before - m)
             l = shrink * l + p.sum(1, keepdims=True)
-            return m, l, (1.0 if wrong == "unshrunk_values" else shrink) * acc + dot(p, v)
+            return m, l, (1.0 if fault == "unshrunk_values" else shrink) * acc + dot(p, v)
 
         rows = (heads, 1)
         nothing = jnp.full(rows, -1e30), jnp.zeros(rows), jnp.zeros((heads, d))
@@ -84,15 +82,13 @@ def decode(
 
 _faulty = family(decode)
 
-wrong_semaphore = _faulty("wrong_semaphore", workloads=(Workload("two_pages", FULL),))
-abandoned_page = _faulty("abandoned_page", workloads=(Workload("two_pages", FULL),))
+wrong_semaphore = _faulty("wrong_semaphore", TWO)
+abandoned_page = _faulty("abandoned_page", TWO)
 
 unmasked_page = _faulty(
-    "unmasked_page",
-    workloads=(Workload("full", FULL), Workload("ragged", FULL | {"s": 5, "least": 1})),
+    "unmasked_page", Workload("full", FULL), Workload("ragged", FULL | {"s": 5, "least": 1})
 )
 
 unshrunk_values = _faulty(
-    "unshrunk_values",
-    workloads=(Workload("one_page", FULL | {"pages": 1, "least": 8}), Workload("two_pages", FULL)),
+    "unshrunk_values", Workload("one_page", FULL | {"pages": 1, "least": 8}), TWO
 )

@@ -1,6 +1,5 @@
 """Wrong rings: one gather by remote DMA, in one direction, with a fault of each kind, and a sum."""
 
-import functools
 from dataclasses import replace
 
 import jax
@@ -9,7 +8,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from kernels.lessons.gallery.bug import from_table
+from kernels.lessons.gallery.bug import bug, family
 from kernels.proof.backends.pallas_tpu_mesh import IN_LESSONS_MESH
 from kernels.proof.workload import Workload
 
@@ -19,10 +18,9 @@ FOUR = Workload("four", {"devices": 4, "rows": 8, "columns": 128})
 SIX = Workload("six", {"devices": 6, "rows": 8, "columns": 128})
 
 
-def ring(x, axis_name, *, interpret, fault, repaired=False):
+def ring(x, axis_name, *, interpret, fault):
     """[rows, columns] → [devices · rows, columns]; what arrives is kept in one of two slots, from
     which it is sent on. Right when repaired; else it has the fault of that name."""
-    wrong = None if repaired else fault
     n, (rows, columns) = lax.axis_size(axis_name), x.shape
 
     def body(x_ref, o_ref, slots_ref, copied, sent, arrived, free):
@@ -37,7 +35,7 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
             local.wait()
 
         barrier = pltpu.get_barrier_semaphore()
-        neighbours = (right,) if wrong == "barrier" else (left, right)
+        neighbours = (right,) if fault == "ring_with_half_a_barrier" else (left, right)
 
         def meet():
             for neighbour in neighbours:
@@ -54,22 +52,22 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
                 dst_ref=slots_ref.at[then],
                 send_sem=sent.at[now],
                 recv_sem=arrived.at[then],
-                device_id=lax.min(me + 1, n - 1) if wrong == "wrap" else right,
+                device_id=lax.min(me + 1, n - 1) if fault == "ring_wrong_wrap" else right,
                 device_id_type=MESH,
             )
-            if step and wrong == "collective_id":
+            if step and fault == "ring_collective_id_twice":
                 meet()
-            elif step and wrong != "reused_slot":
+            elif step and fault != "ring_with_reused_slot":
                 pl.semaphore_wait(free, 1)
             hop.start()
             hop.wait_send()
-            if step < n - 2 and wrong not in ("reused_slot", "collective_id"):
+            if step < n - 2 and fault not in ("ring_with_reused_slot", "ring_collective_id_twice"):
                 pl.semaphore_signal(free, 1, device_id=left, device_id_type=MESH)
-            if wrong == "wrong_semaphore":
+            if fault == "ring_wrong_semaphore":
                 pltpu.make_async_copy(x_ref, slots_ref.at[then], arrived.at[now]).wait()
-            elif wrong != "no_wait":
+            elif fault != "ring_without_wait":
                 hop.wait_recv()
-            whose = lax.rem(me - step - 1 + (wrong != "negative") * n, n)
+            whose = lax.rem(me - step - 1 + (fault != "ring_negative_block") * n, n)
             copy(slots_ref.at[then], o_ref.at[whose])
 
     gathered = pl.pallas_call(
@@ -90,7 +88,19 @@ def ring(x, axis_name, *, interpret, fault, repaired=False):
     return gathered.reshape(n * rows, columns)
 
 
-def ring_sum(x, axis_name, *, interpret, repaired=False):
+_faulty = family(ring, FOUR, backend=IN_LESSONS_MESH)
+
+ring_with_half_a_barrier = _faulty("ring_with_half_a_barrier")
+ring_without_wait = _faulty("ring_without_wait")
+ring_with_reused_slot = _faulty("ring_with_reused_slot")
+ring_wrong_semaphore = _faulty("ring_wrong_semaphore")
+ring_wrong_wrap = _faulty("ring_wrong_wrap")
+ring_collective_id_twice = _faulty("ring_collective_id_twice", SIX)
+ring_negative_block = _faulty("ring_negative_block")
+
+
+@bug(replace(FOUR, name="bf16", dtype="bfloat16"), FOUR, backend=IN_LESSONS_MESH)
+def ring_rounded_sums(x, axis_name, *, interpret, repaired=False):
     """[devices · rows, columns] of each → the sum of this device's rows, which travels to the
     right; in float32 when repaired."""
     n, dtype = lax.axis_size(axis_name), jnp.float32 if repaired else jnp.bfloat16
@@ -129,25 +139,3 @@ def ring_sum(x, axis_name, *, interpret, repaired=False):
         compiler_params=pltpu.CompilerParams(collective_id=0, has_side_effects=True),
         interpret=interpret,
     )(x.reshape(n, rows, columns))
-
-
-def _ring(name, fault, workload=FOUR):
-    kernel = IN_LESSONS_MESH.spread(functools.partial(ring, fault=fault))
-    more = {"workloads": (workload,), "backend": IN_LESSONS_MESH}
-    return from_table(name, kernel, shown=ring, **more)
-
-
-ring_with_half_a_barrier = _ring("ring_with_half_a_barrier", "barrier")
-ring_without_wait = _ring("ring_without_wait", "no_wait")
-ring_with_reused_slot = _ring("ring_with_reused_slot", "reused_slot")
-ring_wrong_semaphore = _ring("ring_wrong_semaphore", "wrong_semaphore")
-ring_wrong_wrap = _ring("ring_wrong_wrap", "wrap")
-ring_collective_id_twice = _ring("ring_collective_id_twice", "collective_id", workload=SIX)
-ring_negative_block = _ring("ring_negative_block", "negative")
-ring_rounded_sums = from_table(
-    "ring_rounded_sums",
-    IN_LESSONS_MESH.spread(ring_sum),
-    workloads=(replace(FOUR, name="bf16", dtype="bfloat16"), FOUR),
-    backend=IN_LESSONS_MESH,
-    shown=ring_sum,
-)

@@ -57,9 +57,7 @@ def walked(tile, *, border, shift_y, repaired=False):
     return out
 
 
-early_read = _bug(
-    "early_read", walked, workloads=cases("h w c", bricks=(5, 7, 0, _laid((9, 20), (2, 5))))
-)
+early_read = _bug("early_read", walked, *cases("h w c", bricks=(5, 7, 0, _laid((9, 20), (2, 5)))))
 
 
 @functools.cache
@@ -88,7 +86,7 @@ def placed(tile, *, border, shift_y=(0, 0), repaired=False):
 flipped_border = _bug(
     "flipped_border",
     placed,
-    workloads=cases(
+    *cases(
         "h w c", whole_bricks=(4, 6, 0, _laid((8, 3))), shifted=(4, 6, 0, _laid((8, 3), (1, 4)))
     ),
 )
@@ -132,5 +130,5 @@ def tiled(w, k, eps, *, repaired=False):
 unbounded_index = _bug(
     "unbounded_index",
     tiled,
-    workloads=cases("b c t", whole=(1, 1, 64, "four divides 64"), cut=(1, 1, 65)),
+    *cases("b c t", whole=(1, 1, 64, "four divides 64"), cut=(1, 1, 65)),
 )

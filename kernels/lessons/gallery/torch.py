@@ -10,11 +10,7 @@ from kernels.proof.workload import Workload, cases
 _bug = functools.partial(bug, backend=TORCH)
 
 
-@_bug(
-    workloads=(
-        Workload("twice", {"h": 6, "w": 8, "c": 0}, options={"border": (5, 9), "shift_y": (2, 6)}),
-    )
-)
+@_bug(Workload("twice", {"h": 6, "w": 8, "c": 0}, options={"border": (5, 9), "shift_y": (2, 6)}))
 def changed_argument(tile, *, border, shift_y, repaired=False):
     """[h, w] → [h + 2 rows, w + 2 cols], shift_y = (step, h): what the second call gives."""
     torch = require("torch", "this bug")
@@ -38,10 +34,8 @@ def changed_argument(tile, *, border, shift_y, repaired=False):
 
 
 @_bug(
-    workloads=(
-        Workload("small", {"h": 3, "w": 50, "c": 0}, "uint8", options={"border": (0, 0)}),
-        Workload("large", {"h": 1, "w": 2**24 + 63, "c": 0}, "uint8", options={"border": (0, 0)}),
-    )
+    Workload("small", {"h": 3, "w": 50, "c": 0}, "uint8", options={"border": (0, 0)}),
+    Workload("large", {"h": 1, "w": 2**24 + 63, "c": 0}, "uint8", options={"border": (0, 0)}),
 )
 def float_index(tile, *, border, repaired=False):
     """[h, w] → [h + 2 rows, w + 2 cols], no shift."""
@@ -55,10 +49,8 @@ def float_index(tile, *, border, repaired=False):
 
 
 @_bug(
-    workloads=(
-        Workload("grey", {"h": 5, "w": 6, "c": 0}, "uint8", options={"border": (3, 7)}),
-        Workload("colour", {"h": 5, "w": 6, "c": 3}, "uint8", options={"border": (3, 7)}),
-    )
+    Workload("grey", {"h": 5, "w": 6, "c": 0}, "uint8", options={"border": (3, 7)}),
+    Workload("colour", {"h": 5, "w": 6, "c": 3}, "uint8", options={"border": (3, 7)}),
 )
 def one_channel(tile, *, border, repaired=False):
     """[h, w] or [h, w, C] → [h + 2 rows, w + 2 cols(, C)], no shift."""
@@ -73,11 +65,7 @@ def one_channel(tile, *, border, repaired=False):
     return tile.reshape(-1)[place * size]
 
 
-@_bug(
-    workloads=cases(
-        "b c t", one_step=(2, 3, 1, "a circle of one step is a line"), circle=(2, 3, 64)
-    )
-)
+@_bug(*cases("b c t", one_step=(2, 3, 1, "a circle of one step is a line"), circle=(2, 3, 64)))
 def circular_convolution(w, k, eps, *, repaired=False):
     """[C, T], [B, C, T] → [B, C, T]."""
     torch = require("torch", "this bug")

@@ -9,7 +9,7 @@ from kernels.lessons.gallery.bug import bug, family
 from kernels.proof.workload import cases
 
 
-def in_blocks(x, y, *, interpret, fault, repaired=False):
+def in_blocks(x, y, *, interpret, fault):
     """[n], [n] → [n], n at least 1024. Right when repaired; else it has the fault of that name."""
     wrong = {"short_grid": x.size // 1024, "one_program_too_many": x.size // 1024 + 1}
 
@@ -20,7 +20,7 @@ def in_blocks(x, y, *, interpret, fault, repaired=False):
     return pl.pallas_call(
         body,
         out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
-        grid=(pl.cdiv(x.size, 1024) if repaired else wrong[fault],),
+        grid=(wrong[fault] if fault else pl.cdiv(x.size, 1024),),
         in_specs=[spec, spec],
         out_specs=spec,
         interpret=interpret,
@@ -29,17 +29,15 @@ def in_blocks(x, y, *, interpret, fault, repaired=False):
 
 _faulty = family(in_blocks)
 
-short_grid = _faulty(
-    "short_grid", workloads=cases("n", even=(4096, "1024 divides it"), uneven=5000)
-)
+short_grid = _faulty("short_grid", *cases("n", even=(4096, "1024 divides it"), uneven=5000))
 
 one_program_too_many = _faulty(
     "one_program_too_many",
-    workloads=cases("n", uneven=(5000, "here the extra program is needed"), even=4096),
+    *cases("n", uneven=(5000, "here the extra program is needed"), even=4096),
 )
 
 
-@bug(workloads=cases("n", uneven=3000))
+@bug(*cases("n", uneven=3000))
 def out_of_bounds_read(x, y, *, interpret, repaired=False):
     """[n], [n] → [n], all of it in one buffer, walked in steps of 1024."""
     n = x.size
@@ -60,7 +58,7 @@ def out_of_bounds_read(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@bug(workloads=cases("n", four_parts=4096))
+@bug(*cases("n", four_parts=4096))
 def race_on_output(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; n a multiple of 1024."""
 
@@ -81,7 +79,7 @@ def race_on_output(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@bug(workloads=cases("n", one_tile=1024))
+@bug(*cases("n", one_tile=1024))
 def unawaited_copy(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; y stays in HBM and is copied by hand."""
 
@@ -104,7 +102,7 @@ def unawaited_copy(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@bug(workloads=cases("n", both_divide=128_000))
+@bug(*cases("n", both_divide=128_000))
 def unaligned_slice(x, y, *, interpret, repaired=False):
     """[n], [n] → [n]; n a multiple of the step."""
     step = 1024 if repaired else 1000
@@ -124,7 +122,7 @@ def unaligned_slice(x, y, *, interpret, repaired=False):
     )(x, y)
 
 
-@bug(workloads=cases("n", dtype="int32", one_register=1024))
+@bug(*cases("n", dtype="int32", one_register=1024))
 def missing_operation(n, *, interpret, repaired=False):
     """→ int32 [n]; n a multiple of 128, at once."""
 
@@ -143,7 +141,7 @@ def missing_operation(n, *, interpret, repaired=False):
     )().reshape(n)
 
 
-@bug(workloads=cases("n", dtype="int32", one_register=1024))
+@bug(*cases("n", dtype="int32", one_register=1024))
 def missing_dtype(n, *, interpret, repaired=False):
     """→ int32 [n]; n a multiple of 128, at most 2048, up to which float16 counts exactly."""
     dtype = jnp.float32 if repaired else jnp.float16
@@ -162,7 +160,7 @@ def missing_dtype(n, *, interpret, repaired=False):
     )().reshape(n)
 
 
-@bug(workloads=cases("n", dtype="int32", tiny=8))
+@bug(*cases("n", dtype="int32", tiny=8))
 def scalar_in_vmem(n, *, interpret, repaired=False):
     """→ int32 [n]."""
 

@@ -1,7 +1,5 @@
 """What every picture is drawn with: an SVG that takes its text colour from the page."""
 
-from __future__ import annotations
-
 import functools
 import html
 import json

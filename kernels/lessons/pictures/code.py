@@ -1,7 +1,5 @@
 """Source on a page: highlighted as code, which printed text is not."""
 
-from __future__ import annotations
-
 import inspect
 import textwrap
 from dataclasses import dataclass

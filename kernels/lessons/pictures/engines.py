@@ -1,7 +1,5 @@
 """A NeuronCore, drawn from its data, and when each of its engines works."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernels.lessons.pictures.canvas import COLOURS, Canvas, Picture, Player, colour_of, in_bytes

@@ -1,7 +1,5 @@
 """A kernel on a GPU: how full it keeps an SM, the schedule of its loop, and its last wave."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping
 from typing import Any

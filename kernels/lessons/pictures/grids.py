@@ -1,7 +1,5 @@
 """A pallas_call in pictures: its programs, its traffic, its memory spaces, the order of a run."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """A kernel's pipeline in time, for one choice of blocks beside the others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -123,29 +121,27 @@ def _draw(data: Mapping[str, Any]) -> Canvas:
         way = "HBM → VMEM" if name in choice["inputs"] else "VMEM → HBM"
         canvas.text(left - 10, y + 17, f"{name}, {way}" if name else "core", anchor="end")
         canvas.rect(left, y, width, tall, fill="currentColor", opacity=0.04, stroke="none")
+
+    def hatched(y: float, start: float, stop: float, fill: str) -> None:
+        canvas.rect(x(start), y, x(stop) - x(start), tall, fill=fill, stroke="none")
+
+    def numbered(y: float, start: float, stop: float, colour: str, step: int) -> None:
+        wide = x(stop) - x(start)
+        canvas.rect(x(start), y, wide, tall, fill=colour, opacity=0.7, stroke=colour)
+        if wide > 7 * len(str(step)) + 4:
+            canvas.text((x(start) + x(stop)) / 2, y + 17, str(step), anchor="middle")
+
     for lane, step, _, start, carried, stop in choice["moves"]:
-        if start >= last:
-            continue
-        colour, y = colour_of(lane), where[names[lane]]
-        canvas.rect(
-            x(carried), y, x(stop) - x(carried), tall, fill=canvas.hatch(colour), stroke="none"
-        )
-        box: dict[str, Any] = {"fill": colour, "opacity": 0.7, "stroke": colour}
-        canvas.rect(x(start), y, x(carried) - x(start), tall, **box)
-        if x(carried) - x(start) > 7 * len(str(step)) + 4:
-            canvas.text((x(start) + x(carried)) / 2, y + 17, str(step), anchor="middle")
+        if start < last:
+            colour, y = colour_of(lane), where[names[lane]]
+            hatched(y, carried, stop, canvas.hatch(colour))
+            numbered(y, start, carried, colour, step)
     y = where[None]
     for step, (idle, start, products, stop) in enumerate(steps):
         if start > idle:
-            fill = canvas.hatch(WAIT, -45) if step else canvas.hatch(ENDS, 90)
-            canvas.rect(x(idle), y, x(start) - x(idle), tall, fill=fill, stroke="none")
-        canvas.rect(
-            x(start), y, x(products) - x(start), tall, fill=canvas.hatch(PRODUCTS), stroke="none"
-        )
-        box = {"fill": PRODUCTS, "opacity": 0.7, "stroke": PRODUCTS}
-        canvas.rect(x(products), y, x(stop) - x(products), tall, **box)
-        if x(stop) - x(products) > 7 * len(str(step)) + 4:
-            canvas.text((x(products) + x(stop)) / 2, y + 17, str(step), anchor="middle")
+            hatched(y, idle, start, canvas.hatch(WAIT, -45) if step else canvas.hatch(ENDS, 90))
+        hatched(y, start, products, canvas.hatch(PRODUCTS))
+        numbered(y, products, stop, PRODUCTS, step)
     top = y = max(where.values()) + tall + 6
     canvas.path(f"M{left} {y}h{width}", opacity=0.5)
     least = last / data["megahertz"] / 8

@@ -3,8 +3,6 @@
 Needs matplotlib.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any

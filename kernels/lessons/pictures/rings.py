@@ -1,7 +1,5 @@
 """A ring of chips, message by message: an exact model of a reduce-scatter through two slots."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The bundles of a kernel, slot by slot, beside the roofline of its chip."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re

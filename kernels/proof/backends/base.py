@@ -1,7 +1,5 @@
 """What every way of writing kernels can be asked."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """CUDA C++: run on the CPU's threads, under sanitizers, and compiled for GPUs that are not here."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from kernels.proof.backends.base import Job, Refused, Simulated

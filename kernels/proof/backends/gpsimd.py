@@ -1,7 +1,5 @@
 """C++ for GpSimd, the eight small processors of a NeuronCore: emulated here."""
 
-from __future__ import annotations
-
 from kernels.proof.backends.base import Backend, Job, Simulated
 
 

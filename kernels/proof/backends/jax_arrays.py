@@ -1,7 +1,5 @@
 """What the backends share whose functions take JAX's arrays: programs and gradients."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

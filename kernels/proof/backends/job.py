@@ -1,7 +1,5 @@
 """What a backend is asked to do, and what it answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Pallas for a GPU, through Mosaic GPU: simulated on the CPU, compiled for Hopper without a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

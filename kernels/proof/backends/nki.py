@@ -1,7 +1,5 @@
 """NKI, AWS Neuron's kernel language: simulated and linted here, in both of its generations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

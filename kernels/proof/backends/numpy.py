@@ -1,7 +1,5 @@
 """NumPy: what runs on the CPU as it stands."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ JAX 0.11 deprecates this route: Triton is on its way out of Pallas, and Mosaic G
 (backends.mosaic_gpu). It stays here as long as JAX has it, and for the chips before Hopper.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

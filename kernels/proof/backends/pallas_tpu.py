@@ -1,7 +1,5 @@
 """Pallas for a TPU: interpreted and simulated by JAX, compiled by libtpu without a TPU."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import time
@@ -82,9 +80,8 @@ class _PallasTpu(OnTpu):
         from kernels.machines.tpu.export import export
         from kernels.machines.tpu.pool import compile_each
 
-        owners: list[
-            tuple[int, str]
-        ] = []  # program → its job, and its chip where it is not the only
+        # program → its job, and its chip where it is not the only one
+        owners: list[tuple[int, str]] = []
         left: list[int] = []  # by job: what its answer still waits for
         errors: list[Exception | None] = []
         seconds: list[float] = []

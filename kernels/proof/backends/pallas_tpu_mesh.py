@@ -5,8 +5,6 @@ and the name of the axis. Where a job's options say `torus`, the devices stand i
 each gets the names of both axes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The processors of this machine, in the words of a record."""
 
-from __future__ import annotations
-
 import os
 import platform
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Taichi: compiled for the CPU's threads here, or for a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

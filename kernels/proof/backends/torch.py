@@ -1,7 +1,5 @@
 """PyTorch: what runs on its tensors, and how the gradients of tensors are taken."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any

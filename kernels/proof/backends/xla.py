@@ -1,7 +1,5 @@
 """XLA: what jax.numpy says, compiled by XLA for whatever JAX has here."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

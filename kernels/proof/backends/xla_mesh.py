@@ -3,8 +3,6 @@
 A job's arrays are whole: their first dimension is the devices'.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
