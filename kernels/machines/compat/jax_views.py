@@ -83,8 +83,7 @@ def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
 
         values = [None if value is None else laid(value) for value in more]
         result = np.empty(lines.shape, own)
-        ordered = np.take_along_axis(lines, order, -1)
-        for index, box in boxes(ordered, memory.logical_shape, by_row=masked):
+        for index, box in boxes(np.take_along_axis(lines, order, -1), memory.logical_shape, masked):
             sizes = tuple(part.size for part in box.indices)
             pieces = [value if value is None else value[index].reshape(sizes) for value in values]
             answer = access(*where, (box,), *pieces, **by)
