@@ -40,8 +40,6 @@ WHOLE_ONES = (
     "rounded ones are meant, let the reference multiply so too (as jax.numpy does by default), or "
     "declare a budget="
 )
-
-
 HAND_OVER = "hand over what shard_map calls, with mesh=, in_specs= and out_specs="
 
 
@@ -241,13 +239,13 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     claim = _claims[name]
     start = time.perf_counter()
     workload = claim.workloads.named[place]
+    not_run, rounds_at = _looked_at(claim)
+    if not_run:
+        return {"status": ladder.SKIPPED, "message": not_run}
     with multiplying(WHOLE):
         if (rung == "interpret" and place) and not judge.tells(claim, workload, seed):
             words = "the reference itself loses its digits, or overflows, on such values"
             return {"status": "dropped", "message": words}
-    not_run, rounds_at = _looked_at(claim)
-    if not_run:
-        return {"status": ladder.SKIPPED, "message": not_run}
     targets = chips or claim.declared.chips
     on_gpu = set(targets) <= set(GPUS)
     machine = GPU if on_gpu else TPU

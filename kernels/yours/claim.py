@@ -175,9 +175,8 @@ class Claim(Contract):
             return pull(results)
 
         with contextlib.suppress(Exception):  # what no tracer runs, or has no gradient
-            return jaxprs.most_terms(
-                jaxprs.trace(pulled if self.differentiable else function, *arrays)
-            )
+            whole = pulled if self.differentiable else function
+            return jaxprs.most_terms(jaxprs.trace(whole, *arrays))
         return 1
 
     # --- values ---------------------------------------------------------------------------------

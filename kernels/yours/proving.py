@@ -23,6 +23,8 @@ LOADING = 120.0  # seconds at least to start a child and load a file, on a busy 
 RUNGS = ("interpret", "simulate", "compile")
 # Of the problems of one shape, the first alone is simulated and compiled: values change nothing.
 ONCE = ("simulate", "compile")
+# What is said of one problem and holds for the others: late, or a primitive nobody has.
+HOPELESS = ("not done after", "not begun", "MLIR translation rule for primitive")
 WORKER = str(Path(__file__).with_name("worker.py"))
 
 
@@ -301,6 +303,6 @@ def _climb(
                     continue
                 notes += filter(None, [answer.pop("note", "")])
                 results.append(ProblemResult(name, rung, problem, **answer, chips=compiled_for))
-                if results[-1].message.startswith(("not done after", "not begun")):
-                    break  # nor will the next ones be
+                if any(words in results[-1].message for words in HOPELESS):
+                    break  # so it is with the next ones
     return Report(tuple(results), tuple(dict.fromkeys(notes)))

@@ -83,8 +83,7 @@ def _viewed(simulation: Any, access: Callable[..., Any]) -> Callable[..., Any]:
 
         values = [None if value is None else laid(value) for value in more]
         result = np.empty(lines.shape, own)
-        ordered = np.take_along_axis(lines, order, -1)
-        for index, box in boxes(ordered, memory.logical_shape, by_row=masked):
+        for index, box in boxes(np.take_along_axis(lines, order, -1), memory.logical_shape, masked):
             sizes = tuple(part.size for part in box.indices)
             pieces = [value if value is None else value[index].reshape(sizes) for value in values]
             answer = access(*where, (box,), *pieces, **by)
@@ -154,13 +153,18 @@ def places(shape: tuple[int, ...], dtype: Any, steps: Sequence[Any]) -> tuple[np
             continue
         if isinstance(taken, int):
             part = np.repeat(part, taken, -1)
-            at = [*np.unravel_index(part, after)]
+            at = _coordinates(part, after)
             at[-2] = at[-2] * taken + np.arange(part.shape[-1]) % taken
         else:
-            inside = iter(np.unravel_index(part, after) if after else ())
+            inside = iter(_coordinates(part, after) if after else ())
             at = [axis[next(inside)] if axis.ndim else axis for axis in taken]
         part = np.ravel_multi_index(np.broadcast_arrays(*at, part)[:-1], before)
     return part, dtype
+
+
+def _coordinates(places: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
+    """As np.unravel_index, which errs beyond 8,192 places in one column (its issue 31980)."""
+    return [axis.reshape(places.shape) for axis in np.unravel_index(places.ravel(), shape)]
 
 
 def boxes(
@@ -170,7 +174,7 @@ def boxes(
     boxes of its own: of each box the index of its elements, and an indexer of the memory."""
     from jax._src.state import indexing
 
-    lines = [np.unique(line) for line in np.unravel_index(part, shape)]
+    lines = [np.unique(line) for line in _coordinates(part, shape)]
     strides = [int(line[1] - line[0]) if line.size > 1 else 1 for line in lines]
     even = all((np.diff(line) == stride).all() for line, stride in zip(lines, strides))
     if not by_row and even and math.prod(line.size for line in lines) == part.size:

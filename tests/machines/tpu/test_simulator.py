@@ -84,23 +84,23 @@ def test_a_refusal_leaves_the_machine_usable():
     assert np.array_equal(simulate(add_vectors, X, X).result, 2 * X)
 
 
-ROWS = X[:2048].reshape(16, 128)
+ROWS = np.arange(16 * 2048, dtype=np.float32).reshape(16, 2048)
 
 
 def through_views(first):
-    """[16, 128]: the rows from `first` on, and then those before it, by way of other shapes."""
+    """[16, 2048]: the rows from `first` on, and then those before it, by way of other shapes."""
 
     def rotated(first_ref, x_ref, o_ref, scratch_ref):
-        pltpu.sync_copy(x_ref.reshape(4, 4, 128), scratch_ref)
-        rows, out = scratch_ref.reshape(16, 128), o_ref.reshape(2, 8, 128)
+        pltpu.sync_copy(x_ref.reshape(4, 4, 2048), scratch_ref)
+        rows, out = scratch_ref.reshape(16, 2048), o_ref.reshape(2, 8, 2048)
         start = first_ref[0]
         out[0] = rows[pl.ds(start, 8)]  # across the boundaries of the scratch
         pltpu.sync_copy(rows.at[pl.ds(start + 8, 3)], out.at[1, pl.ds(0, 3)])
-        out.at[1].reshape(4, 2, 128)[2:] = rows.reshape(8, 2, 128)[:2]
+        out.at[1].reshape(4, 2, 2048)[2:] = rows.reshape(8, 2, 2048)[:2]
         pltpu.sync_copy(rows.at[pl.ds(start, 0)], out.at[1, pl.ds(start, 0)])  # nothing
         out[1, 3] = scratch_ref[1, 0]
 
-    scratch = [pltpu.VMEM((4, 4, 128), np.float32)]
+    scratch = [pltpu.VMEM((4, 4, 2048), np.float32)]
     return called(rotated, [first], in_specs=[SCALARS, ANYWHERE], scratch_shapes=scratch)
 
 
@@ -125,7 +125,7 @@ def test_a_view_by_bitcast_makes_one_number_of_rows_under_each_other():
 
 
 def test_what_leaves_its_view_is_refused():
-    with pytest.raises(SimulationError, match=r"a view of shape \(16, 128\) .* at 16 of 16"):
+    with pytest.raises(SimulationError, match=r"a view of shape \(16, 2048\) .* at 16 of 16"):
         simulate(through_views(6), ROWS)
 
 
