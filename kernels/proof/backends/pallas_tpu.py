@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -61,9 +62,12 @@ class _PallasTpu(OnTpu):
         """On two cores, with NaN in memory that nobody wrote, watched for races."""
         from kernels.machines.tpu.simulator import SimulationError, simulate
 
-        options: dict[str, Any] = {"seed": order, "watched": watched, **job.options}
+        function: Callable[..., Any] = functools.partial(job.function, **job.options)
+        arguments = job.arguments
+        if self.takes_interpret:  # or else nothing says that it can be traced whole
+            function, arguments = jax_arrays.whole(job, **self._interpreting(False))
         try:
-            run = simulate(job.function, *job.arguments, **options)
+            run = simulate(function, *arguments, seed=order, watched=watched)
         except SimulationError as error:
             raise Refused(str(error)) from error
         if races := self._races(job, run.races):
@@ -82,9 +86,8 @@ class _PallasTpu(OnTpu):
         from kernels.machines.tpu.export import export
         from kernels.machines.tpu.pool import compile_each
 
-        owners: list[
-            tuple[int, str]
-        ] = []  # program → its job, and its chip where it is not the only
+        # Program → its job, and its chip where it is not the only.
+        owners: list[tuple[int, str]] = []
         left: list[int] = []  # by job: what its answer still waits for
         errors: list[Exception | None] = []
         seconds: list[float] = []
