@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import hypothesis
+import psutil
 import pytest
 from choice import TIERS
 
@@ -13,6 +14,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=15)
 hypothesis.settings.register_profile("few", hypothesis.settings.get_profile("same"), max_examples=2)
 ROOT = Path(__file__).resolve().parent.parent
+LARGE = 2 << 30  # bytes that a worker may hold before it forgets what JAX traced and compiled
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "book" / "_ext")]
 
 
@@ -101,7 +103,7 @@ def pytest_collection_finish():
 def pytest_runtest_teardown(item, nextitem):
     """What one piece of work leaves behind takes gigabytes, and serves no other."""
     ends = not nextitem or _piece(item) != _piece(nextitem)
-    if _operator(item) or ends:
+    if ends or (_operator(item) and psutil.Process().memory_info().rss > LARGE):
         sys.modules["jax"].clear_caches()
     if ends:
         gc.collect()

@@ -12,7 +12,7 @@ import logging
 import re
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -22,6 +22,10 @@ from kernels.machines.compat import changed, jax_views
 from kernels.machines.compat.jax_products import TPU, multiplying
 
 REPORT = "RACE DETECTED"
+KEPT = 8  # programs of cores
+_compiled: dict[Any, Any] = {}  # the jaxpr of a core → its program
+_lock = threading.Lock()
+_running: dict[str, Any] = {}  # of the simulation that runs: its seed, and the programs begun
 _ACCESS = re.compile(r"(read|write) of \('(\w+)', .*?\)\[(.*)\] from \(?(\d+), (\d+)\)?,? (.*)")
 _SLICE = re.compile(r"slice\((\d+), (\d+), 1\)")
 
@@ -200,21 +204,55 @@ def is_its_own(error: BaseException | None) -> bool:
 
 @contextlib.contextmanager
 def compiled_once() -> Iterator[None]:
-    """Let the second core run what was compiled for the first: JAX compiles it for each again. For
-    small kernels compiling costs more than running. Patches `thread_map._run_jaxpr`."""
+    """Let the second core, and the next order, run what was compiled for the first: JAX compiles it
+    for each again. For small kernels compiling costs more than running. Patches
+    `thread_map._run_jaxpr`."""
     import jax
     from jax._src.pallas.mosaic.interpret import thread_map
 
-    lock = threading.Lock()
-    compiled: dict[int, tuple[Any, Any]] = {}  # of a jaxpr: it, lest its id be given again
-
     def run(jaxpr: Any, consts: Any, *args: Any) -> None:
-        with lock:
-            if id(jaxpr) not in compiled:
+        with _lock:
+            if jaxpr not in _compiled:
                 call = jax.jit(functools.partial(jax.core.eval_jaxpr, jaxpr))
-                compiled[id(jaxpr)] = jaxpr, call.lower(consts, *args).compile()
-            program = compiled[id(jaxpr)][1]
+                _compiled[jaxpr] = call.lower(consts, *args).compile()
+            program = _compiled[jaxpr]
+            if len(_compiled) > KEPT:
+                del _compiled[next(iter(_compiled))]
         program(consts, *args)
 
     with mock.patch.object(thread_map, "_run_jaxpr", run):
         yield
+
+
+@contextlib.contextmanager
+def shuffled(seed: int) -> Iterator[list[tuple[tuple[int, ...], int]]]:
+    """Within it a seed draws the order of parallel programs when they run, where JAX draws it when
+    it traces them: one program serves all seeds. The list gets who ran, by `visit`, and on which
+    core. Patches `interpret_pallas_call._get_randomized_grid_coordinates`."""
+    import jax
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+
+    name = "_get_randomized_grid_coordinates"
+    traced = getattr(interpret_pallas_call, name)
+
+    def drawn(grid: Any, semantics: Any, _: Any) -> Any:
+        shapes = jax.eval_shape(lambda: traced(grid, semantics, 0))  # empty where in order
+        if not any(each.size for each in shapes):
+            return traced(grid, semantics, 0)
+        return jax.experimental.io_callback(lambda: _orders(shapes), shapes)
+
+    _running.update(seed=seed % 2**32, begun=[])
+    with mock.patch.object(interpret_pallas_call, name, drawn):
+        yield _running["begun"]
+
+
+def _orders(shapes: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """Of each parallel dimension's programs, by the seed of now."""
+    rng = np.random.default_rng(_running["seed"])
+    return tuple(rng.permutation(each.size).astype(each.dtype) for each in shapes)
+
+
+def visit(token: Any, point: Any, core: Any) -> Any:
+    """JAX's grid_point_recorder, the same for all runs: it is part of the key of jax.jit."""
+    _running["begun"].append((tuple(int(i) for i in point), int(core)))
+    return token

@@ -115,20 +115,14 @@ def simulate_here(
     import jax
     from jax.experimental.pallas import tpu as pltpu
 
-    visits: list[tuple[tuple[int, ...], int]] = []
-
-    def record(token: Any, point: Any, core: Any) -> Any:
-        visits.append((tuple(int(i) for i in point), int(core)))
-        return token
-
     params = jax_interpreter.parameters(
         detect_races=watched,
         out_of_bounds_reads="raise",
         uninitialized_memory="nan",
         num_cores_or_threads=cores,
-        # On a mesh the seed is no part of what is traced: one program runs in every order.
-        random_seed=0 if turns else seed,
-        grid_point_recorder=None if turns else record,
+        # The seed is no part of what is traced: one program runs in every order.
+        random_seed=0,
+        grid_point_recorder=None if turns else jax_interpreter.visit,
         vector_clock_size=CLOCKS,
     )
     if takes_interpret(function):
@@ -139,6 +133,7 @@ def simulate_here(
             jax_interpreter.forced(params),
             jax_interpreter.races() as races,
             jax_interpreter.compiled_once(),
+            jax_interpreter.shuffled(seed or 0) as visits,
             jax_devices.turns(seed) if turns else jax_devices.alone() as failed,
         ):
             result = function(*args, **options)

@@ -9,7 +9,7 @@ import numpy as np
 from kernels.machines.checks import kept_by_jax
 from kernels.proof.backends.job import Job
 
-KEPT = 8  # programs of gradients
+KEPT = 8  # programs
 _made: dict[Any, Callable[..., Any]] = {}
 
 
@@ -95,19 +95,31 @@ def programs(job: Job, **more: Any) -> list[tuple[Callable[..., Any], list[Any]]
 def pull(job: Job, cotangents: Sequence[Any], **more: Any) -> list[np.ndarray]:
     """The gradients by the wanted arguments; one compilation instead of one for each operation, and
     none for the values of another draw."""
+    call, arrays = _call(job, **more)
+    gradient = _jitted(job, lambda: _pulled(job, call), more)
+    return [np.asarray(g) for g in gradient(list(cotangents), *arrays)[1]]
+
+
+def whole(job: Job, **more: Any) -> tuple[Callable[..., Any], list[Any]]:
+    """The call as one program of the arrays that it takes, and these; compiled as in `pull`."""
+    call, arrays = _call(job, **more)
+    return _jitted(job, lambda: call, more), arrays
+
+
+def _jitted(job: Job, make: Callable[[], Any], more: dict[str, Any]) -> Callable[..., Any]:
+    """What `make` makes of a job, compiled once for all draws."""
     import jax
 
-    call, arrays = _call(job, **more)
     fixed = [a for i, a in enumerate(job.arguments) if i not in _traced(job)]
-    whole = [(a.shape, a.tobytes()) if isinstance(a, np.ndarray) else id(a) for a in fixed]
+    ids = [(a.shape, a.tobytes()) if isinstance(a, np.ndarray) else id(a) for a in fixed]
     options = *job.options, *map(id, job.options.values()), str(more)
-    key = job.function, job.wanted, _traced(job), *whole, *options
-    # Compiled once for all draws; what has an id in the key is kept with the function.
-    gradient = _made.pop(key) if key in _made else jax.jit(_pulled(job, call))
-    _made[key] = gradient
+    key = job.function, job.wanted, _traced(job), *ids, *options
+    # What has an id in the key is kept with the function.
+    function = _made.pop(key) if key in _made else jax.jit(make())
+    _made[key] = function
     if len(_made) > KEPT:
         _made.pop(next(iter(_made)))
-    return [np.asarray(g) for g in gradient(list(cotangents), *arrays)[1]]
+    return function
 
 
 def prepare(job: Job) -> Callable[[], Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,9 +60,12 @@ class _PallasTpu(OnTpu):
         """On two cores, with NaN in memory that nobody wrote, watched for races."""
         from kernels.machines.tpu.simulator import SimulationError, simulate
 
-        options: dict[str, Any] = {"seed": order, "watched": watched, **job.options}
+        function: Callable[..., Any] = functools.partial(job.function, **job.options)
+        arguments = job.arguments
+        if self.takes_interpret:  # or else nothing says that it can be traced whole
+            function, arguments = jax_arrays.whole(job, **self._interpreting(False))
         try:
-            run = simulate(job.function, *job.arguments, **options)
+            run = simulate(function, *arguments, seed=order, watched=watched)
         except SimulationError as error:
             raise Refused(str(error)) from error
         if races := self._races(job, run.races):

@@ -168,7 +168,7 @@ print(sys.argv[1:], flush=True)
         ("import torch_xla", (), 1, "No module named 'torch_xla' (script.py:1)"),
         ("bytearray(20 << 30)", (), 1, "it ran out of memory, of which its process may have 8.0"),
         ("import os\nos.kill(os.getpid(), 9)", (), 1, "script.py died of SIGKILL"),
-        ("while True: pass", ("--timeout", "5"), 1, "script.py had not ended after 5 s"),
+        ("while True: pass", ("--timeout", "1"), 1, "script.py had not ended after 1 s"),
         ("", ("--chip", "inf3"), 2, "--chip is 'inf3'; accepted: inf2"),
     ],
 )
