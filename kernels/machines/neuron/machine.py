@@ -207,46 +207,42 @@ class NeuronMachine(Loops):
         dst: View,
         *sources: View,
         work: float | None = None,
-        extra: int = 0,
-        columns: Sequence[View] = (),
+        columns: Sequence[View | np.float32] = (),
         raw: bool = False,
         exact: bool = False,
-        fast: int = 1,
-        op: str = "",
         shapes: bool = True,
         across: bool | None = None,
-        chosen: Sequence[View] = (),
-        detail: tuple[Any, ...] | None = None,
-        either: bool = False,
+        chosen: Sequence[View | np.float32] = (),
+        **noted,
     ) -> np.ndarray | None:
         """dst = function(*sources), element by element, in float32; the numbers, before they are
         cast to the dtype of dst.
 
         Args:
             work: cycles; by default the elements of a partition times the number of sources.
-            columns: operands of one number a partition, passed to `function` after the sources.
+            columns: operands of one number a partition, or one for all, passed to `function` after
+                the sources.
             raw, exact: on the bits of whole numbers, as they are; in whole numbers of 64 bits.
-            fast: how many times faster a performance mode is.
-            op: the operation, where the instruction only adds to what it reads.
             shapes: whether all have as many elements as dst.
             across: whether a result depends on other elements of its partition; by default where
                 not all have as many elements.
             chosen: sources that the function may leave out of a result, and that make it not a
                 number where they are none.
-            detail, either: as for `note`.
+            **noted: as for `note`.
         """
+        vectors = [one for one in columns if isinstance(one, View)]
+        operands = (*sources, *vectors)
         if self.limits:
-            for operand in (dst, *sources, *columns):
+            for operand in (dst, *operands):
                 self.check_operand(name, engine, operand)
             if shapes:
                 self.check_shapes(name, dst, sources)
-            for operand in columns:
+            for operand in vectors:
                 if operand.shape[0] != dst.shape[0] or operand._elements != 1:
                     refuse(
                         f"{name}: {operand} is no number for each of dst's {dst.shape[0]} "
                         f"partitions; accepted: [{dst.shape[0]}, 1]"
                     )
-        operands = (*sources, *columns)
         states = [self.check_written(name, operand) for operand in operands]
         self.loose = None
         result = None
@@ -257,13 +253,14 @@ class NeuronMachine(Loops):
             ]
             if exact:
                 numbers = [number.astype(np.int64) for number in numbers]
-            values, vectors = numbers[: len(sources)], numbers[len(sources) :]
+            values: list[Any] = numbers[: len(sources)]
             if shapes and all(v.size == dst.size for v in values):
                 values = [v.reshape(dst.shape) for v in values]
             ones = (1,) * (dst.ndim - 1)
-            vectors = [v.reshape(operand.shape[0], *ones) for v, operand in zip(vectors, columns)]
+            lanes = iter([v.reshape(len(v), *ones) for v in numbers[len(sources) :]])
+            values += [next(lanes) if isinstance(one, View) else one for one in columns]
             with np.errstate(all="ignore"):
-                result = function(*values, *vectors)
+                result = function(*values)
         fresh = self.write(name, dst, result)
         if any(state is not None for state in states):
             across = not shapes if across is None else across
@@ -273,15 +270,11 @@ class NeuronMachine(Loops):
             engine,
             name,
             dst,
-            (*sources, *columns),
+            operands,
             work=n * max(1, len(sources)) if work is None else work,
             elements=n,
-            extra=extra,
-            fast=fast,
-            op=op,
             fresh=fresh,
-            detail=detail,
-            either=either,
+            **noted,
         )
         return result
 
@@ -292,7 +285,7 @@ class NeuronMachine(Loops):
         sources: Sequence[View],
         states: Sequence[np.ndarray | None],
         across: bool = False,
-        chosen: Sequence[View] = (),
+        chosen: Sequence[View | np.float32] = (),
         result: np.ndarray | None = None,
     ) -> None:
         """What comes from something undefined is undefined in dst too: `states` are those of the
@@ -526,9 +519,11 @@ class NeuronMachine(Loops):
         detail: tuple[Any, ...] | None = None,
         either: bool = False,
     ) -> None:
-        """Record an instruction that has run: `also` is what it writes beside dst, `summed` whether
-        it adds to dst in PSUM, `detail` its own numbers, where they and its operands say all that
-        it does, and `either` whether a compiler may choose Scalar instead of Vector."""
+        """Record an instruction that has run: `fast` is how many times faster a performance mode
+        is, `op` the operation, where it only adds to what it reads, `also` what it writes beside
+        dst, `summed` whether it adds to dst in PSUM, `detail` its own numbers, where they and its
+        operands say all that it does, and `either` whether a compiler may choose Scalar instead of
+        Vector."""
         writes = (dst, *also)
         operands = (*writes, *sources)
         if self.sample is not None:

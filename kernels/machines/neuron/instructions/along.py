@@ -11,9 +11,9 @@ from kernels.machines.neuron.instructions.common import (
     LOAD_REDUCE,
     RESET_REDUCE,
     accumulators,
+    column,
     load_accumulators,
     not_both_in_psum,
-    number_or_column,
     on_gpsimd,
     tiles,
 )
@@ -105,12 +105,11 @@ def tensor_tensor_scan(
     tiles(what, dst=dst, data0=data0, data1=data1)
     first, second = binary(what, op0), binary(what, op1)
     not_both_in_psum(what, data0, data1)
-    columns, number = number_or_column(what, "initial", initial)
+    start = column(what, "initial", initial)
 
-    def apply(a: np.ndarray, b: np.ndarray, *column: np.ndarray) -> np.ndarray:
+    def apply(a: np.ndarray, b: np.ndarray, before: np.ndarray) -> np.ndarray:
         rows = a.shape[0]
-        a, b = a.reshape(rows, -1), b.reshape(rows, -1)
-        state = column[0].reshape(rows) if column else np.full(rows, number, np.float32)
+        a, b, state = a.reshape(rows, -1), b.reshape(rows, -1), np.reshape(before, -1)
         numbers = np.empty_like(a)
         for i in range(a.shape[1]):
             x = a[:, i]
@@ -121,7 +120,7 @@ def tensor_tensor_scan(
 
     n = data0._elements
     machine().compute(
-        "Vector", what, apply, dst, data0, data1, columns=columns, work=2 * n, across=True
+        "Vector", what, apply, dst, data0, data1, columns=[start], work=2 * n, across=True
     )
 
 
@@ -135,15 +134,14 @@ def tensor_scalar_cumulative(
     if second.name not in IDENTITY:
         refuse(f"{what}: op1 is {second!r}; accepted: {', '.join(IDENTITY)}")
     registers, lanes = accumulators("Vector", src)
-    columns, number = number_or_column(what, "imm0", imm0, float32=True)
+    operand = column(what, "imm0", imm0, float32=True)
     if reduce_cmd == RESET_REDUCE:
         registers[lanes] = IDENTITY[second.name]
     elif reduce_cmd == LOAD_REDUCE:
         load_accumulators("imm1", registers, lanes, imm1)
 
-    def apply(values: np.ndarray, *column: np.ndarray) -> np.ndarray:
-        other = column[0].reshape(-1, 1) if column else number
-        flat = first.function(values.reshape(values.shape[0], -1), other)
+    def apply(values: np.ndarray, other: np.ndarray) -> np.ndarray:
+        flat = first.function(values.reshape(values.shape[0], -1), np.reshape(other, (-1, 1)))
         state, numbers = registers[lanes], np.empty_like(flat)
         for i in range(flat.shape[1]):
             state = second.function(flat[:, i], state)
@@ -151,7 +149,7 @@ def tensor_scalar_cumulative(
         registers[lanes] = state
         return numbers.reshape(dst.shape)
 
-    machine().compute("Vector", what, apply, dst, src, columns=columns, across=True)
+    machine().compute("Vector", what, apply, dst, src, columns=[operand], across=True)
 
 
 def bn_stats(dst, data, name=None) -> None:

@@ -76,22 +76,14 @@ def constant(what: str, name: str, value) -> np.float32:
     return np.float32(value)
 
 
-def is_column(what: str, name: str, operand, float32: bool = False) -> bool:
-    """Whether an operand is a tile, of float32 where only that will do, and no number."""
+def column(what: str, name: str, operand, float32: bool = False) -> View | np.float32:
+    """An operand of one number for each partition, a tile, of float32 where only that will do; or
+    of one for all."""
     if not isinstance(operand, View):
-        return False
+        return constant(what, name, operand)
     if float32 and machine().limits and operand.dtype != np.float32:
         refuse(f"{what}: {name} {operand} is {dtypes.name(operand.dtype)}; accepted: float32")
-    return True
-
-
-def number_or_column(
-    what: str, name: str, operand, float32: bool = False
-) -> tuple[list[View], np.float32]:
-    """An operand as `columns` of an instruction, and as a number where it is none."""
-    if is_column(what, name, operand, float32):
-        return [operand], np.float32(0)
-    return [], constant(what, name, operand)
+    return operand
 
 
 def on_gpsimd(what: str, function, dst: View, *sources: View, **options) -> None:
