@@ -417,6 +417,9 @@ class Picked(View):
         broken = np.flatnonzero(np.diff(row) != 1)
         return int(broken[0] + 1 if broken.size else row.size) * item
 
+    def _places(self) -> np.ndarray:
+        return self._flat
+
     def _inside(self) -> np.ndarray:
         return np.clip(self._flat, 0, self._storage.data.size - 1)
 

@@ -223,11 +223,7 @@ class Viewable(View):
     def broadcast(self, dim: int, size: int) -> Any:
         """A dimension of size 1 repeated."""
         at = self._keeps("broadcast", dim)
-        if self.shape[at] != 1:
-            refuse(f"broadcast of {self}: dimension {dim} has {self.shape[at]} elements, not 1")
-        strides, shape = list(self._data.strides), list(self.shape)
-        strides[at], shape[at] = 0, size
-        return self._strided(shape, strides)
+        return self.broadcast_to((*self.shape[:at], size, *self.shape[at + 1 :]))
 
     def broadcast_to(self, shape: Sequence[int]) -> Any:
         """Dimensions of size 1 repeated, all but the partitions."""
@@ -259,31 +255,13 @@ class Viewable(View):
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Any:
         """One dimension split."""
         at = self._keeps("reshape_dim", dim) if len(shape) > 1 else dim
-        parts = list(shape)
-        if -1 in parts:
-            rest = -math.prod(parts)
-            parts[parts.index(-1)] = self.shape[at] // rest
-        if math.prod(parts) != self.shape[at]:
-            refuse(f"reshape_dim of {self}: {list(shape)} are not {self.shape[at]} elements")
-        step = self._data.strides[at]
-        inner = [step * math.prod(parts[i + 1 :]) for i in range(len(parts))]
-        new = (*self.shape[:at], *parts, *self.shape[at + 1 :])
-        strides = (*self._data.strides[:at], *inner, *self._data.strides[at + 1 :])
-        return self._strided(new, strides)
+        return self.reshape((*self.shape[:at], *shape, *self.shape[at + 1 :]))
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> Any:
         """Neighbouring dimensions merged."""
         at = self._keeps("flatten_dims", start_dim)
         end = end_dim + self.ndim if end_dim < 0 else end_dim
-        shape, strides = self.shape, self._data.strides
-        for axis in range(at, end):
-            if shape[axis + 1] > 1 and strides[axis] != strides[axis + 1] * shape[axis + 1]:
-                refuse(f"flatten_dims of {self}: dimensions {at} to {end} are not in one piece")
-        merged = math.prod(shape[at : end + 1])
-        return self._strided(
-            (*shape[:at], merged, *shape[end + 1 :]),
-            (*strides[:at], strides[end], *strides[end + 1 :]),
-        )
+        return self.reshape((*self.shape[:at], -1, *self.shape[end + 1 :]))
 
     def rearrange(
         self,

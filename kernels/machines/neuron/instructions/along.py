@@ -15,6 +15,7 @@ from kernels.machines.neuron.instructions.common import (
     load_accumulators,
     not_both_in_psum,
     on_gpsimd,
+    sized,
     tiles,
 )
 from kernels.machines.neuron.machine import machine
@@ -50,13 +51,8 @@ def tensor_reduce(
     tiles(what, dst=dst, data=data)
     operation = reduction(what, op)
     axes = reduce_axes(what, data, axis)
-    core = machine()
     left = math.prod(n for a, n in enumerate(data.shape) if a and a not in axes)
-    if core.limits and (dst._elements != left or dst.shape[0] != data.shape[0]):
-        refuse(
-            f"{what}: dst {dst} does not hold {data} reduced over {axes}; accepted: "
-            f"{data.shape[0]} partitions of {left} elements"
-        )
+    sized(what, "dst", dst, data.shape[0], left)
 
     def apply(values: np.ndarray) -> np.ndarray:
         numbers = reduced(operation, values, axes)
@@ -65,7 +61,7 @@ def tensor_reduce(
     n = data._elements
     half = dst.dtype == data.dtype == dtypes.bfloat16 and operation.name in ("add", "maximum")
     passes_on = operation.name in ("add", "multiply", "maximum", "minimum")
-    core.compute(
+    machine().compute(
         "Vector",
         what,
         apply,
@@ -85,9 +81,7 @@ def tensor_partition_reduce(dst, op, data, name=None) -> None:
     accepted = ("add", "maximum")
     if operation.name not in accepted:
         refuse(f"{what}: {operation!r}; accepted: {', '.join(accepted)}")
-    core = machine()
-    if core.limits and (dst.shape[0] != 1 or dst._elements != data._elements):
-        refuse(f"{what}: dst {dst}; accepted: 1 partition of {data._elements} elements")
+    sized(what, "dst", dst, 1, data._elements)
 
     def apply(values: np.ndarray) -> np.ndarray:
         ufunc = operation.function
@@ -156,8 +150,9 @@ def bn_stats(dst, data, name=None) -> None:
     """Count, mean and variance × count of the even elements, then of the odd ones."""
     tiles("bn_stats", dst=dst, data=data)
     core, n = machine(), data._elements
-    if core.limits and (n > 512 or dst._elements != 6):
-        refuse(f"bn_stats: {data} into {dst}; at most 512 elements a partition, into 6")
+    sized("bn_stats", "dst", dst, data.shape[0], 6)
+    if core.limits and n > 512:
+        refuse(f"bn_stats: {data}; accepted: at most 512 elements a partition")
 
     def apply(values: np.ndarray) -> np.ndarray:
         flat, parts = values.reshape(values.shape[0], -1), []
@@ -175,8 +170,9 @@ def bn_aggr(dst, data, name=None) -> None:
     """Mean and variance from the triples of bn_stats."""
     tiles("bn_aggr", dst=dst, data=data)
     core, n = machine(), data._elements
-    if core.limits and (n % 3 or dst._elements != 2):
-        refuse(f"bn_aggr: {data} into {dst}; triples, into 2")
+    sized("bn_aggr", "dst", dst, data.shape[0], 2)
+    if core.limits and n % 3:
+        refuse(f"bn_aggr: {data}; accepted: triples")
 
     def apply(values: np.ndarray) -> np.ndarray:
         count, mean, spread = np.moveaxis(values.reshape(values.shape[0], -1, 3), 2, 0)

@@ -81,14 +81,27 @@ def column(what: str, name: str, operand, float32: bool = False) -> View | np.fl
     of one for all."""
     if not isinstance(operand, View):
         return constant(what, name, operand)
-    if float32 and machine().limits and operand.dtype != np.float32:
-        refuse(f"{what}: {name} {operand} is {dtypes.name(operand.dtype)}; accepted: float32")
+    if float32:
+        typed(f"{what}: {name}", operand, dtypes.float32)
     return operand
 
 
 def on_gpsimd(what: str, function, dst: View, *sources: View, **options) -> None:
     """A program of the GpSimd engine, which takes a while to start; options of core.compute."""
     machine().compute("GpSimd", what, function, dst, *sources, extra=GPSIMD_START, **options)
+
+
+def sized(what: str, name: str, operand: View, partitions: int, elements: int) -> None:
+    """Refuse a tile of another size."""
+    if machine().limits and (operand.shape[0], operand._elements) != (partitions, elements):
+        refuse(f"{what}: {name} {operand}; accepted: {partitions} partitions of {elements}")
+
+
+def typed(what: str, operand: View, *accepted: np.dtype) -> None:
+    """Refuse a tile of another element type."""
+    if machine().limits and operand.dtype not in accepted:
+        names = ", ".join(map(dtypes.name, accepted))
+        refuse(f"{what}: {operand} is {dtypes.name(operand.dtype)}; accepted: {names}")
 
 
 def not_both_in_psum(what: str, one: View, other: View) -> None:
@@ -175,8 +188,7 @@ def reduce_last(
         if undefined is not None:
             spoilt[lanes] |= undefined.reshape(result.shape[0], -1).any(axis=1)
     if out is not None:
-        if core.limits and (out.shape[0] != result.shape[0] or out._elements != 1):
-            refuse(f"reduce_res {out}; accepted: [{result.shape[0]}, 1]")
+        sized("reduce_res", "dst", out, result.shape[0], 1)
         values = registers[lanes].copy()
         fresh = core.write("reduce_res", out, -values if negate else values)
         loose = spoilt[lanes].reshape(out.shape)

@@ -13,6 +13,7 @@ from kernels.machines.neuron.instructions.common import (
     dma_engine,
     oob_mode,
     tiles,
+    typed,
 )
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import PSUM, SBUF, Picked, View, is_undefined
@@ -35,23 +36,14 @@ def dma_copy(
 ) -> None:
     """Copy between HBM and SBUF: as many elements, in any shape; dtypes may differ."""
     tiles(what, dst=dst, src=src)
-    core = machine()
     _check_indirect(what, oob_mode, dst, src)
-    bad = getattr(src, "_bad", None)
-    if bad is None or not bad.any():
-        core.copy(what, dst, src)
-        return
-    # skipped rows stay as they are
-    rows = np.broadcast_to(bad.reshape(-1, *[1] * (src.ndim - 1)), src.shape).reshape(dst.shape)
-    before = core.numbers and dst._values()[rows].copy()
-    state = dst._states()
-    old = state if isinstance(state, int) else np.array(state)[rows]
-    core.copy(what, dst, src)
-    if core.numbers:
-        values = np.array(dst._values())
-        values[rows] = before
-        dst._put(values)
-    dst._change(rows, old)
+    taken = getattr(src, "_taken", None)
+    if taken is not None:  # the rows of dst that get nothing stay as they are
+        taken = np.broadcast_to(taken, src.shape).reshape(dst.shape)
+        if (own := getattr(dst, "_taken", None)) is not None:
+            taken = taken & own
+        dst = Picked(dst._storage, dst._places(), taken, dst._storage.data)
+    machine().copy(what, dst, src)
 
 
 def _check_indirect(what: str, beyond, *operands: View) -> None:
@@ -84,11 +76,9 @@ def dma_transpose(
     if order is None or (axes is not None and tuple(axes) != order):
         refuse(f"{what}: {src} by axes {axes}; accepted: {', '.join(map(str, ORDERS.values()))}")
     core = machine()
-    if core.limits:
-        if dst.buffer != SBUF or src.buffer == PSUM:
-            refuse(f"{what}: {src} into {dst}; from HBM or SBUF into SBUF")
-        if src.dtype != dst.dtype:
-            refuse(f"{what}: {src} and {dst} differ in dtype")
+    if core.limits and (dst.buffer != SBUF or src.buffer == PSUM):
+        refuse(f"{what}: {src} into {dst}; from HBM or SBUF into SBUF")
+    typed(what, dst, src.dtype)
     _check_indirect(what, ERROR, src)
     states = core.check_written(what, src)
     values = src._values().transpose(order) if core.numbers else None

@@ -23,6 +23,7 @@ from kernels.machines.neuron.instructions.common import (
     packed_in_row,
     reduce_last,
     tiles,
+    typed,
 )
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import ON_CHIP, PSUM, SBUF, WRITTEN, View
@@ -86,12 +87,9 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred: bool = False, name
     what = "tensor_copy_predicated"
     tiles(what, dst=dst, predicate=predicate)
     core = machine()
-    if core.limits:
-        if predicate.dtype not in (dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.bool_):
-            refuse(f"{what}: predicate {predicate} is {predicate.dtype}; accepted: uint8, 16 or 32")
-        if isinstance(src, View) and src.dtype != dst.dtype:
-            refuse(f"{what}: src {src} and dst {dst} differ in dtype")
+    typed(what, predicate, dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.bool_)
     if isinstance(src, View):
+        typed(what, src, dst.dtype)
         not_both_in_psum(what, src, predicate)
     sources = (predicate, src) if isinstance(src, View) else (predicate,)
     n = dst._elements
