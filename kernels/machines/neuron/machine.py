@@ -75,8 +75,8 @@ class NeuronMachine(Loops):
         self.program = 0  # that runs
         self.shared: list[Storage] = []  # that all programs of the grid have
         self.seen = 0  # of those, by the program that runs
-        self.registers: dict[str, np.ndarray] = {}  # of the engines that accumulate
-        self.spoilt: dict[str, np.ndarray] = {}  # whether what is in those is undefined
+        # Of the engines that accumulate, and whether what is in those is undefined.
+        self.registers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.loose: np.ndarray | None = None  # of the numbers that were computed last
         self.origins: dict[int, str] = {}  # storage → where what is undefined in it came from
         self.reductions: dict[tuple[Any, ...], Any] = {}  # of nl.loop_reduce: place, loops → tile
@@ -95,16 +95,16 @@ class NeuronMachine(Loops):
     def enter(self, program: int) -> None:
         """Begin a program."""
         self.program, self.seen = program, 0
-        self.loops, self.iteration, self.registers, self.spoilt = [], (), {}, {}
+        self.loops, self.iteration, self.registers = [], (), {}
 
     def leave(self) -> tuple[Any, ...]:
         """What a program has of its own, while another one runs."""
-        return self.seen, self.loops, self.iteration, self.registers, self.spoilt
+        return self.seen, self.loops, self.iteration, self.registers
 
     def come_back(self, program: int, kept: tuple[Any, ...]) -> None:
         """Go on with a program."""
         self.program = program
-        self.seen, self.loops, self.iteration, self.registers, self.spoilt = kept
+        self.seen, self.loops, self.iteration, self.registers = kept
 
     def meet(self, name: str) -> None:
         """Wait for the other programs."""

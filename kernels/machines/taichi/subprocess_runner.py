@@ -15,7 +15,6 @@ from typing import Any
 from kernels.machines import child
 from kernels.machines.checks import fail, one_of, positive_int
 from kernels.machines.child import Child, ChildDied, ChildError, Spares
-from kernels.machines.optional import available, require
 from kernels.machines.taichi import runtime
 
 SECONDS = 120.0  # that a run may take, compilation included
@@ -84,8 +83,7 @@ def _settings(device: str, threads: int | None, debug: bool = False) -> tuple[tu
 
 def _ask(settings, function, arguments, options, seconds):
     """The result; see `simulate` for what it raises."""
-    if not available(runtime.name()):
-        require(runtime.name(), "kernels in Taichi")
+    runtime.check()
     bare = function
     while isinstance(bare, functools.partial):
         bare = bare.func
@@ -119,21 +117,19 @@ def _last_words(error: ChildDied) -> str:
     return f"the process died of {caught[1]}" + (f": {last}" if last else "")
 
 
-def run_once(
-    module: str, question: Any, folder: Path, seconds: float, variables: Mapping[str, str]
-) -> None:
+def run_once(module: str, question: Any, folder: Path, variables: Mapping[str, str]) -> None:
     """Run `main(question)` of a module in a new process, which writes into a folder, with these
-    variables besides this process's; TaichiError where it fails, or takes longer."""
+    variables besides this process's; TaichiError where it fails, or takes over SECONDS."""
     file = folder / "question"
     file.write_bytes(pickle.dumps(question))
     program = f"import os, pickle; from {module} import main; os.chdir({str(folder)!r}); "
     program += f"main(pickle.load(open({str(file)!r}, 'rb')))"
-    own = {"PYTHONPATH": child.search_path(), **variables}
+    own = {"PYTHONPATH": child.search_path(), "KERNELS_TAICHI": runtime.name(), **variables}
     environment = os.environ | runtime.QUIET | own
     try:
-        done = child.run(child.python("-c", program), seconds=seconds, environment=environment)
+        done = child.run(child.python("-c", program), seconds=SECONDS, environment=environment)
     except child.ChildLate:
-        raise TaichiError(f"no answer in {seconds:g} s") from None
+        raise TaichiError(f"no answer in {SECONDS:g} s") from None
     if done.status:
         words = f"the process died of {child.how(done.status)}"
         raise TaichiError(child.last_line(done.stderr) or words)

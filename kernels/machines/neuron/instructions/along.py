@@ -8,11 +8,10 @@ from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import refuse
 from kernels.machines.neuron.instructions.common import (
     IDENTITY,
-    LOAD_REDUCE,
     RESET_REDUCE,
     accumulators,
+    begin,
     column,
-    load_accumulators,
     not_both_in_psum,
     on_gpsimd,
     sized,
@@ -127,20 +126,17 @@ def tensor_scalar_cumulative(
     first, second = binary(what, op0), binary(what, op1)
     if second.name not in IDENTITY:
         refuse(f"{what}: op1 is {second!r}; accepted: {', '.join(IDENTITY)}")
-    registers, lanes = accumulators("Vector", src)
+    sums, _ = accumulators("Vector", src)
     operand = column(what, "imm0", imm0, float32=True)
-    if reduce_cmd == RESET_REDUCE:
-        registers[lanes] = IDENTITY[second.name]
-    elif reduce_cmd == LOAD_REDUCE:
-        load_accumulators("imm1", registers, lanes, imm1)
+    begin(sums, reduce_cmd, second, "imm1", imm1)
 
     def apply(values: np.ndarray, other: np.ndarray) -> np.ndarray:
         flat = first.function(values.reshape(values.shape[0], -1), np.reshape(other, (-1, 1)))
-        state, numbers = registers[lanes], np.empty_like(flat)
+        state, numbers = sums, np.empty_like(flat)
         for i in range(flat.shape[1]):
             state = second.function(flat[:, i], state)
             numbers[:, i] = state
-        registers[lanes] = state
+        sums[:] = state
         return numbers.reshape(dst.shape)
 
     machine().compute("Vector", what, apply, dst, src, columns=[operand], across=True)

@@ -135,10 +135,22 @@ IDENTITY = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "m
 REDUCERS = tuple(name for name in IDENTITY if name != "subtract")
 
 
-def accumulators(where: str, view: View) -> tuple[np.ndarray, slice]:
-    """An engine's accumulators, one for each partition, and which of them a tile uses."""
-    registers = machine().registers.setdefault(where, np.full(128, np.nan, np.float32))
-    return registers, slice(view._start, view._start + view.shape[0])
+def accumulators(where: str, view: View) -> list[np.ndarray]:
+    """An engine's accumulators for the partitions of a tile, and which of them are undefined."""
+    empty = np.full(128, np.nan, np.float32), np.zeros(128, bool)
+    registers = machine().registers.setdefault(where, empty)
+    return [every[view._start : view._start + view.shape[0]] for every in registers]
+
+
+def begin(sums: np.ndarray, command, operation, name: str, initial) -> None:
+    """What a command puts into accumulators before an instruction adds to them: nothing, or what an
+    operation begins with, or `initial`, a number or a tile with one for each partition."""
+    if command in (RESET, RESET_REDUCE):
+        sums[:] = IDENTITY[operation.name]
+    elif command == LOAD_REDUCE and isinstance(initial, View):
+        sums[:] = machine().read(name, initial).reshape(-1)
+    elif command == LOAD_REDUCE:
+        sums[:] = constant("reduce", name, initial)
 
 
 def reduce_last(
@@ -165,17 +177,13 @@ def reduce_last(
         return
     core = machine()
     operation = resolve("reduce", operation)
-    registers, lanes = accumulators(where, result)
-    spoilt = core.spoilt.setdefault(where, np.zeros(128, bool))
+    sums, spoilt = accumulators(where, result)
     if command not in (IDLE, REDUCE):
-        spoilt[lanes] = False
+        spoilt[:] = False
     undefined = core.loose
-    if command in (RESET, RESET_REDUCE):
-        registers[lanes] = IDENTITY[operation.name]
-    elif command == LOAD_REDUCE:
-        load_accumulators("reduce_init", registers, lanes, initial)
+    begin(sums, command, operation, "reduce_init", initial)
     if core.numbers and command in (REDUCE, RESET_REDUCE, LOAD_REDUCE):
-        if core.limits and np.isnan(registers[lanes]).all():
+        if core.limits and np.isnan(sums).all():
             refuse(
                 "reduce_cmd.reduce: nothing was put into the accumulators; start with reset_reduce"
             )
@@ -184,21 +192,12 @@ def reduce_last(
         ufunc = operation.function
         assert isinstance(ufunc, np.ufunc)
         with np.errstate(all="ignore"):
-            registers[lanes] = ufunc(registers[lanes], ufunc.reduce(values, axis=1))
+            sums[:] = ufunc(sums, ufunc.reduce(values, axis=1))
         if undefined is not None:
-            spoilt[lanes] |= undefined.reshape(result.shape[0], -1).any(axis=1)
+            spoilt |= undefined.reshape(result.shape[0], -1).any(axis=1)
     if out is not None:
         sized("reduce_res", "dst", out, result.shape[0], 1)
-        values = registers[lanes].copy()
-        fresh = core.write("reduce_res", out, -values if negate else values)
-        loose = spoilt[lanes].reshape(out.shape)
+        fresh = core.write("reduce_res", out, -sums if negate else sums.copy())
+        loose = spoilt.reshape(out.shape)
         core.mark_undefined("reduce_res", out, loose, (result,), (loose,))
         core.note(where, "reduce_res", out, (), work=READ_OUT, elements=READ_OUT, fresh=fresh)
-
-
-def load_accumulators(name: str, registers: np.ndarray, lanes: slice, initial) -> None:
-    """Put a number, or one of a tile for each partition, into an engine's accumulators."""
-    if isinstance(initial, View):
-        registers[lanes] = machine().read(name, initial).reshape(-1)
-    else:
-        registers[lanes] = constant("reduce", name, initial)

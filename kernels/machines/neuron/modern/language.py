@@ -136,14 +136,7 @@ def broadcast_to(x: Tensor, shape: Sequence[int], dtype=None) -> Tensor:
     return _unary(TABLE["copy"], x.broadcast_to(wanted), dtype)
 
 
-def _elementwise(operation, *operands, dtype=None, **options) -> Tensor:
-    if len(operands) == operation.inputs + 1:
-        *operands, dtype = operands  # type: ignore[assignment]
-    make: Any = _binary if operation.inputs == 2 else _unary
-    return make(operation, *operands, dtype=dtype)
-
-
-def _binary(operation: MathOperation, x, y, dtype=None) -> Tensor:
+def _binary(operation: MathOperation, x, y, dtype=None, **options) -> Tensor:
     """x op y of tiles and numbers; one of them may have one element a partition."""
     operands = [t for t in (x, y) if isinstance(t, Tensor)]
     if not operands:
@@ -168,7 +161,7 @@ def _binary(operation: MathOperation, x, y, dtype=None) -> Tensor:
     return tile
 
 
-def _unary(operation: MathOperation, x, dtype=None) -> Tensor:
+def _unary(operation: MathOperation, x, dtype=None, **options) -> Tensor:
     name = operation.name
     tiles(name, x=x)
     tile = ndarray(x.shape, x.dtype if dtype is None else dtype)
@@ -230,7 +223,7 @@ def device_print(print_prefix: str, tensor) -> None:
 
 
 _OPERATIONS = {
-    name: TileFunction(operation, _elementwise)
+    name: TileFunction(operation, _binary if operation.inputs == 2 else _unary)
     for name, operation in TABLE.items()
     if name != "divide"
 } | {
