@@ -63,10 +63,6 @@ def sliced(view: View, key) -> Any:
     partitions and at least one dimension more."""
     keys = _spread(view, key)
     limits = machine().limits
-    box, axes = view._box, view._axes
-    known = box is not None and axes is not None
-    new = list(box or ()) if known else []
-    kept_axes: list[int | None] = []
     parts: list[slice] = []
     dropped: list[int] = []
     par, data = view._par, view._data
@@ -76,7 +72,6 @@ def sliced(view: View, key) -> Any:
         if isinstance(one, slice):
             if one.start is None and one.stop is None and one.step is None:
                 parts.append(one)
-                kept_axes.append(axes[axis] if known and axes else None)
                 continue
             start, stop, step = _bounds(view, axis, one, limits)
         else:
@@ -92,27 +87,13 @@ def sliced(view: View, key) -> Any:
                 "neighbouring partitions"
             )
         parts.append(slice(start, stop, step))
-        own = axes[axis] if known and axes else None
-        if own is not None and new[own][1] - new[own][0] == size:
-            # Else the view takes steps already, and the box that it has is large enough.
-            first, length = new[own][0], len(range(start, stop, step))
-            new[own] = (first + start, first + start + max(length - 1, 0) * abs(step) + 1)
-        kept_axes.append(own)
     part = data[tuple(parts)]
     blocks = sum(axis < par for axis in dropped)
     while on_chip and len(dropped) > blocks and part.ndim - len(dropped) < 2:
         dropped.remove(next(axis for axis in dropped if axis > par))
     if dropped:
         part = part[tuple([0 if axis in dropped else slice(None) for axis in range(part.ndim)])]
-        kept_axes = [own for axis, own in enumerate(kept_axes) if axis not in dropped]
-    left = par - blocks
-    return type(view)(
-        view._storage,
-        part,
-        tuple(new) if known else None,
-        tuple(kept_axes) if known else None,
-        left,
-    )
+    return view._like(part, par - blocks)
 
 
 def _spread(view: View, key) -> list[Any]:
@@ -217,8 +198,7 @@ class Viewable(View):
             refuse(f"permute of {self} by {tuple(dims)}: no order of its dimensions")
         if self._on_chip and dims[0] != 0:
             refuse(f"permute of {self} by {tuple(dims)}: the partitions stay first")
-        axes = None if self._axes is None else tuple(self._axes[d] for d in dims)
-        return self._like(self._data.transpose(dims), self._box if axes else None, axes)
+        return self._like(self._data.transpose(dims))
 
     def broadcast(self, dim: int, size: int) -> Any:
         """A dimension of size 1 repeated."""
@@ -241,16 +221,14 @@ class Viewable(View):
         at = dim + self.ndim + 1 if dim < 0 else dim
         if self._on_chip and at == 0:
             refuse(f"expand_dim of {self}: dimension 0 is the partitions, and stays")
-        axes = None if self._axes is None else (*self._axes[:at], None, *self._axes[at:])
-        return self._like(np.expand_dims(self._data, at), self._box if axes else None, axes)
+        return self._like(np.expand_dims(self._data, at))
 
     def squeeze_dim(self, dim: int) -> Any:
         """Without a dimension of size 1."""
         at = self._keeps("squeeze_dim", dim)
         if self.shape[at] != 1:
             refuse(f"squeeze_dim of {self}: dimension {dim} has {self.shape[at]} elements, not 1")
-        axes = None if self._axes is None else (*self._axes[:at], *self._axes[at + 1 :])
-        return self._like(self._data.squeeze(at), self._box if axes else None, axes)
+        return self._like(self._data.squeeze(at))
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Any:
         """One dimension split."""
@@ -333,9 +311,7 @@ class Viewable(View):
             )
         if (data.shape[-1] * data.itemsize) % wanted.itemsize:
             refuse(f"view of {self} as {dtypes.name(wanted)}: its rows are no multiple of that")
-        if wanted.itemsize == data.itemsize:
-            return self._like(data.view(wanted), self._box, self._axes, self._par)
-        return self._like(data.view(wanted))
+        return self._like(data.view(wanted), self._par if wanted.itemsize == data.itemsize else 0)
 
     reinterpret_cast = view
 

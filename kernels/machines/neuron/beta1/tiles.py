@@ -111,25 +111,15 @@ def grid(tile: Beta1Tile, keys: tuple[Any, ...]) -> Any:
 def _regular(tile: Beta1Tile, arrays: list[np.ndarray], shape: tuple[int, ...]) -> Any:
     """The view where the indices go in steps and stay inside."""
     strides = np.zeros(len(shape), int)
-    first, box = tile._offset, []
+    first = tile._offset
     for key, step, size in zip(arrays, tile._data.strides, tile.shape):
         affine = _affine(key.reshape((1,) * (len(shape) - key.ndim) + key.shape))
-        low, high = int(key.min()), int(key.max())
-        if affine is None or low < 0 or high >= size:
+        if affine is None or key.min() < 0 or key.max() >= size:
             return None
-        box.append((low, high + 1))
         first += affine[0] * step
         strides += np.multiply(affine[1], step)
-    known: Any = None
-    if tile._box is not None and tile._axes is not None and None not in tile._axes:
-        known = list(tile._box)
-        for (low, high), own in zip(box, tile._axes):
-            begin = known[own][0]
-            known[own] = (begin + low, begin + high)
-        known = tuple(known)
     par = 0 if all(a.size == 1 for a in arrays[: tile._par]) else tile._par
-    data = tile._strided(shape, strides.tolist(), first)._data
-    return Beta1Tile(tile._storage, data, known, None, par)
+    return Beta1Tile(tile._storage, tile._strided(shape, strides.tolist(), first)._data, par)
 
 
 def _grid_of(tile: View, places: np.ndarray, keys=None, dynamic: bool = False) -> Grid:
