@@ -182,9 +182,10 @@ def _check_matmul(
         accepted = [dtypes.float32, dtypes.tfloat32, *dtypes.HALVES, *dtypes.EIGHTS]
         if generation < 4:
             accepted.remove(dtypes.float8_e4m3fn)
-        typed(what, stationary, *accepted)
-        typed(what, moving, *accepted)
-        typed(what, dst, dtypes.float32, *([dtypes.bfloat16] if generation >= 4 else []))
+        here = f"{what} on {core.chip.name}"
+        typed(here, stationary, *accepted)
+        typed(here, moving, *accepted)
+        typed(here, dst, dtypes.float32, *([dtypes.bfloat16] if generation >= 4 else []))
     wide = [tile.dtype in (dtypes.float32, dtypes.tfloat32) for tile in (stationary, moving)]
     if wide[0] != wide[1] and not is_transpose:
         refuse(
