@@ -21,7 +21,7 @@ from kernels.machines.neuron.instructions.common import VECTOR, tiles
 from kernels.machines.neuron.instructions.tensor_engine import spread
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import HBM, PSUM, READ, SBUF, SHARED_HBM, running
-from kernels.machines.neuron.operations import FUNCTION, TABLE, MathOperation, TileFunction
+from kernels.machines.neuron.operations import FUNCTION, REDUCTIONS, TABLE, MathOperation
 from kernels.machines.neuron.sizes import TileSize
 from kernels.machines.neuron.tensors import Register, Span, Tensor
 
@@ -223,12 +223,12 @@ def device_print(print_prefix: str, tensor) -> None:
 
 
 _OPERATIONS = {
-    name: TileFunction(operation, _binary if operation.inputs == 2 else _unary)
+    name: dataclasses.replace(operation, make=_binary if operation.inputs == 2 else _unary)
     for name, operation in TABLE.items()
     if name != "divide"
 } | {
-    name: TileFunction(TABLE[operation], _reduced, name)
-    for name, operation in (("max", "maximum"), ("min", "minimum"), ("sum", "add"))
+    name: dataclasses.replace(TABLE[REDUCTIONS[name]], make=_reduced, shown=name)
+    for name in ("max", "min", "sum")
 }
 globals().update(dtypes.ALL | _OPERATIONS)
 
