@@ -209,7 +209,6 @@ class NeuronMachine(Loops):
         work: float | None = None,
         columns: Sequence[View | np.float32] = (),
         raw: bool = False,
-        exact: bool = False,
         shapes: bool = True,
         across: bool | None = None,
         chosen: Sequence[View | np.float32] = (),
@@ -222,7 +221,7 @@ class NeuronMachine(Loops):
             work: cycles; by default the elements of a partition times the number of sources.
             columns: operands of one number a partition, or one for all, passed to `function` after
                 the sources.
-            raw, exact: on the bits of whole numbers, as they are; in whole numbers of 64 bits.
+            raw: on the numbers as they are, and not in float32.
             shapes: whether all have as many elements as dst.
             across: whether a result depends on other elements of its partition; by default where
                 not all have as many elements.
@@ -247,12 +246,10 @@ class NeuronMachine(Loops):
         self.loose = None
         result = None
         if self.numbers:
-            read = (lambda _, view: view._values()) if raw or exact else _wide
+            read = (lambda _, view: view._values()) if raw else _wide
             numbers = [
                 spoiled(read(name, operand), state) for operand, state in zip(operands, states)
             ]
-            if exact:
-                numbers = [number.astype(np.int64) for number in numbers]
             values: list[Any] = numbers[: len(sources)]
             if shapes and all(v.size == dst.size for v in values):
                 values = [v.reshape(dst.shape) for v in values]
@@ -350,9 +347,7 @@ class NeuronMachine(Loops):
         """What every engine asks of an operand."""
         storage = operand._storage
         if storage.buffer not in ON_CHIP:
-            refuse(
-                f"{name}: {operand}; an engine reaches SBUF and PSUM only, copy it with a DMA first"
-            )
+            refuse(f"{name}: {operand}; an engine reaches SBUF and PSUM only: nl.load it first")
         if operand._par:
             refuse(f"{name}: {operand} is a list of blocks; choose one, as in tile[0]")
         if operand.shape[0] > 1 and not operand._neighbours():

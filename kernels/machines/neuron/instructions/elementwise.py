@@ -164,10 +164,11 @@ def tensor_tensor(
     psum = PSUM in (dst.buffer, data1.buffer, data2.buffer)
     if integers and not psum and engine in (None, UNKNOWN, GPSIMD):
         # The GpSimd cores compute with whole numbers, and wrap around.
-        def exact(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-            return np.asarray(operation.function(x, y)).astype(np.int64).astype(dst.dtype)
+        def exact(*numbers: np.ndarray) -> np.ndarray:
+            result = operation.function(*[number.astype(np.int64) for number in numbers])
+            return result.astype(np.int64).astype(dst.dtype)
 
-        core.compute("GpSimd", what, exact, *operands, exact=True, op=sums)
+        core.compute("GpSimd", what, exact, *operands, raw=True, op=sums)
         return
     where = on(what, engine, "Vector", "GpSimd")
     quick = all(o.dtype == dtypes.bfloat16 for o in operands) and packed_in_row(data1, data2)
