@@ -389,7 +389,7 @@ class NeuronMachine(Loops):
             self.loosen(name, dst, (src,), (states,))
         moved = (dst.size if elements is None else int(elements)) * dst.dtype.itemsize
         runs = min(dst._run, src._run)
-        self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh, detail=())
+        self.note("DMA", name, dst, (src,), bytes=moved, run=runs, fresh=fresh, detail=())
 
     def check_written(self, name: str, view: View, whole: bool = False) -> np.ndarray | None:
         """Refuse to read what was never written; the states, where some element is undefined.
@@ -501,24 +501,16 @@ class NeuronMachine(Loops):
         name: str,
         dst: View,
         sources: Sequence[View],
-        work: float = 0,
         elements: int | None = None,
-        extra: int = 0,
-        bytes_moved: int = 0,
-        run: int = 0,
-        fast: int = 1,
         op: str = "",
-        fresh: bool = False,
         also: Sequence[View] = (),
-        summed: bool = False,
+        fresh: bool = False,
         detail: tuple[Any, ...] | None = None,
-        either: bool = False,
+        **fields,
     ) -> None:
-        """Record an instruction that has run: `fast` is how many times faster a performance mode
-        is, `op` the operation, where it only adds to what it reads, `also` what it writes beside
-        dst, `summed` whether it adds to dst in PSUM, `detail` its own numbers, where they and its
-        operands say all that it does, and `either` whether a compiler may choose Scalar instead of
-        Vector."""
+        """Record an instruction that has run: `op` is the operation, where it only adds to what it
+        reads or to dst in PSUM, `also` what it writes beside dst, `detail` its own numbers, where
+        they and its operands say all that it does, and `fields` those of an EngineInstruction."""
         writes = (dst, *also)
         operands = (*writes, *sources)
         if self.sample is not None:
@@ -526,29 +518,24 @@ class NeuronMachine(Loops):
         if self.contended and self.limits:
             self._settle(name, sources, writes)
         if self.loops and self.limits:
-            self._watch(name, op or ("sum" if summed else ""), sources, writes)
+            self._watch(name, op, sources, writes)
         chip = [o for o in operands if o._storage.buffer in ON_CHIP]
         self.instructions.append(
             EngineInstruction(
                 engine,
                 name,
                 max(o._elements for o in operands) if elements is None else elements,
-                work,
-                extra,
                 max((o._stride for o in chip), default=0),
                 max((o._data.shape[o._par] for o in chip), default=1),
-                bytes_moved,
-                run,
                 any(o._storage.buffer == PSUM for o in chip),
                 any(o._storage.buffer == SBUF for o in chip),
-                fast,
-                fresh,
                 tuple([o._access() for o in sources]),
                 tuple([o._access() for o in writes]),
                 place(),
                 self.program,
                 self._hoisted(name, dst, sources, fresh, detail) if self.beta1 else False,
-                either,
+                fresh=fresh,
+                **fields,
             )
         )
 

@@ -74,22 +74,22 @@ class EngineInstruction(NamedTuple):
     engine: str  # "Vector", … or "DMA"
     name: str  # of the API
     elements: int  # a partition, of the longest operand
-    work: float  # cycles that it streams, by the documents, before the least that any takes
-    extra: int  # cycles on top, such as the start of a GpSimd program
     stride: int  # bytes between neighbours in a partition, the widest of all operands
     partitions: int  # that it works on
-    bytes: int  # that a DMA moves, in pieces of `run` bytes that lie together on both sides
-    run: int
     psum: bool  # whether it touches PSUM
     sbuf: bool  # whether it touches SBUF
-    fast: int  # how many times faster it is on a core with a performance mode
-    fresh: bool  # whether all that it writes was unwritten
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     source: str | None
     program: int  # of the launch grid
     # Whether the iteration before has made the same, so that a compiler moves it out of the loop.
-    hoisted: bool = False
+    hoisted: bool
+    work: float = 0  # cycles that it streams, by the documents, before the least that any takes
+    extra: int = 0  # cycles on top, such as the start of a GpSimd program
+    bytes: int = 0  # that a DMA moves, in pieces of `run` bytes that lie together on both sides
+    run: int = 0
+    fast: int = 1  # how many times faster it is on a core with a performance mode
+    fresh: bool = False  # whether all that it writes was unwritten
     # Whether it is left to the compiler if the Vector or the Scalar engine does it.
     either: bool = False
 

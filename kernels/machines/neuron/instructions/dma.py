@@ -91,7 +91,7 @@ def dma_transpose(
     core.read_from(src)
     moved = dst.size * dst.dtype.itemsize
     # Its elements go one by one on the side where they are not together.
-    core.note("DMA", what, dst, (src,), bytes_moved=moved, run=dst.dtype.itemsize, fresh=fresh)
+    core.note("DMA", what, dst, (src,), bytes=moved, run=dst.dtype.itemsize, fresh=fresh)
 
 
 def identity(tile: View) -> None:
@@ -99,7 +99,7 @@ def identity(tile: View) -> None:
     what, core = "shared_identity_matrix", machine()
     fresh = core.write(what, tile, np.eye(*tile.shape, dtype=np.float32))
     moved = tile.size * tile.dtype.itemsize
-    core.note("DMA", what, tile, (), bytes_moved=moved, run=tile._run, fresh=fresh)
+    core.note("DMA", what, tile, (), bytes=moved, run=tile._run, fresh=fresh)
 
 
 def dma_compute(
@@ -133,7 +133,7 @@ def dma_compute(
             total = values.reshape(dst.shape) + (0 if total is None else total)
     fresh = core.write(what, dst, total)
     moved = dst.size * dst.dtype.itemsize * len(srcs)
-    core.note("DMA", what, dst, tuple(srcs), bytes_moved=moved, run=dst._run, fresh=fresh)
+    core.note("DMA", what, dst, tuple(srcs), bytes=moved, run=dst._run, fresh=fresh)
 
 
 def core_barrier(data, cores, engine=GPSIMD, name=None) -> None:
@@ -169,4 +169,4 @@ def sendrecv(
     if states is not None:
         core.loosen(what, dst, (src,), (states,))
     size = dst.size * dst.dtype.itemsize
-    core.note("DMA", what, dst, (src,), bytes_moved=size, run=dst._run, fresh=fresh)
+    core.note("DMA", what, dst, (src,), bytes=size, run=dst._run, fresh=fresh)

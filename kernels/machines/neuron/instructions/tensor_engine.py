@@ -111,7 +111,8 @@ def _put_product(
         values = values.reshape(dst.shape)
         values = values + dtypes.wide(dst._values()) if adds else values
     fresh = core.write(what, dst, values, state=SUMMED)
-    core.note("Tensor", what, dst, sources, work=work, elements=n, fresh=fresh, summed=adds)
+    op = "sum" if adds else ""
+    core.note("Tensor", what, dst, sources, work=work, elements=n, fresh=fresh, op=op)
     loose = np.zeros((dst.shape[0], dst._elements), bool)
     for state, axis in zip(states, (0, 1)):
         if state is not None:
