@@ -80,6 +80,12 @@ def wide(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float32)
 
 
+def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where two arrays hold the same bits."""
+    a, b = (np.ascontiguousarray(values).view(f"V{values.itemsize}") for values in (one, other))
+    return a == b
+
+
 def narrow(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Numbers cast to `dtype`: floats to the nearest, to whole numbers too, which saturate."""
     if values.dtype == dtype:

@@ -480,8 +480,8 @@ class NeuronMachine(Loops):
                 )
         dst._mark(state)
         if old is not None:
-            known = np.broadcast_to(before == WRITTEN, dst.shape).reshape(dst.shape[0], -1)
-            self.unchanged = (dst, self._same_rows(dst, old) & known.all(axis=1))
+            kept = dtypes.same(dst._values(), old) & np.broadcast_to(before == WRITTEN, dst.shape)
+            self.unchanged = (dst, kept.reshape(dst.shape[0], -1).all(axis=1))
         return fresh
 
     def _agree(self, dst: View, values: np.ndarray | None, twice: np.ndarray) -> bool:
@@ -491,9 +491,7 @@ class NeuronMachine(Loops):
         if values is None or not self.numbers:
             return True
         new = dtypes.narrow(np.asarray(values).reshape(dst.shape), dst.dtype)
-        bits = f"V{dst.dtype.itemsize}"
-        one, other = (np.ascontiguousarray(x).view(bits)[twice] for x in (new, dst._values()))
-        return bool((one == other).all())
+        return bool(dtypes.same(new, dst._values())[twice].all())
 
     def note(
         self,

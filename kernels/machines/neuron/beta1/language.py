@@ -568,11 +568,11 @@ _SIGNS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide
 _SIGNS |= {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 for _sign, _name in {**_SIGNS, "neg": "negative"}.items():
     _operation = globals()[_name]
-    setattr(tiles.Operators, f"__{_sign}__", _method(_operation))
+    setattr(Beta1Tile, f"__{_sign}__", _method(_operation))
     if _sign in ("add", "sub", "mul", "truediv"):
-        setattr(tiles.Operators, f"__r{_sign}__", _method(_operation, swap=True))
+        setattr(Beta1Tile, f"__r{_sign}__", _method(_operation, swap=True))
     if _sign in ("add", "sub", "mul"):
-        setattr(tiles.Operators, f"__i{_sign}__", _in_place(_operation))
+        setattr(Beta1Tile, f"__i{_sign}__", _in_place(_operation))
 Beta1Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
 
 __all__ = [

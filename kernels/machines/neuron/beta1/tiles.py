@@ -24,17 +24,11 @@ from kernels.machines.neuron.memory import (
 from kernels.machines.neuron.tensors import Span, Viewable, offsets, sliced
 
 
-class Operators:
-    """What tiles and indexed tiles have in common: arithmetic, which nki.language gives them."""
+class Beta1Tile(Viewable):
+    """A tile of beta 1, or a tensor in HBM; nki.language gives it arithmetic."""
 
     __slots__ = ()
     __array_ufunc__ = None  # so that NumPy leaves `number * tile` to the tile
-
-
-class Beta1Tile(Operators, Viewable):
-    """A tile of beta 1, or a tensor in HBM."""
-
-    __slots__ = ()
 
     def __getitem__(self, key) -> Any:
         keys = key if isinstance(key, tuple) and not isinstance(key, Span) else (key,)
@@ -211,7 +205,7 @@ def _maker(value) -> int | None:
     return place if own and value.size == value._storage.data.size else None
 
 
-def assign(dst, value, mask: np.ndarray | None = None) -> None:
+def assign(dst, value) -> None:
     """dst = value: the result of the last instruction goes there at once; else a copy."""
     if not isinstance(value, View):
         elementwise.memset(dst, value)
