@@ -347,7 +347,10 @@ class NeuronMachine(Loops):
         """What every engine asks of an operand."""
         storage = operand._storage
         if storage.buffer not in ON_CHIP:
-            refuse(f"{name}: {operand}; an engine reaches SBUF and PSUM only: nl.load it first")
+            refuse(
+                f"{name}: {operand}; an engine reaches SBUF and PSUM only: nl.load it first, or "
+                "copy it with a DMA"
+            )
         if operand._par:
             refuse(f"{name}: {operand} is a list of blocks; choose one, as in tile[0]")
         if operand.shape[0] > 1 and not operand._neighbours():
