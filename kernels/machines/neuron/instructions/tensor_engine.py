@@ -347,11 +347,9 @@ def nc_matmul_mx(
                 refuse(
                     f"{what}: {scale}; scales are in SBUF, from 0, 4, 8 or 12 of 32 partitions on"
                 )
-        if dst.buffer != PSUM or (dst.shape[0], dst._elements) != (
-            stationary._elements,
-            moving._elements,
-        ):
-            refuse(f"{what}: {stationary} and {moving} do not make dst {dst}")
+        if dst.buffer != PSUM:
+            refuse(f"{what}: dst {dst}; the Tensor engine writes PSUM only")
+        sized(what, "dst", dst, stationary._elements, moving._elements)
     adds = _adds(what, dst, accumulate)
     pairs = ((stationary, stationary_scale), (moving, moving_scale))
     states = [_scaled_states(what, tile, scale) for tile, scale in pairs]

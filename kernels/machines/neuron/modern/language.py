@@ -40,11 +40,9 @@ class _Fields(type):
             n: v for n, v in fields.items() if not named and n not in taken and hasattr(cls, n)
         }
         fields = {n: v for n, v in fields.items() if n not in later}
-        missing: list[str] = []
-        if dataclasses.is_dataclass(cls):  # a field that nobody gives is not there
-            asked = list(taken)[1 + len(arguments) :]
-            needed = [n for n in asked if taken[n].default is inspect.Parameter.empty]
-            missing = [n for n in needed if n not in fields]
+        data = dataclasses.is_dataclass(cls)  # of which a field that nobody gives is not there
+        asked = [*taken.values()][1 + len(arguments) :]
+        missing = [p.name for p in asked if data and p.default is p.empty and p.name not in fields]
         instance = super().__call__(*arguments, **fields, **dict.fromkeys(missing))
         for name in missing:
             vars(instance).pop(name)
