@@ -407,10 +407,9 @@ class Picked(View):
 
     @property
     def _run(self) -> int:
-        flat, item = self._flat, self._storage.data.itemsize
-        row = flat.reshape(-1, flat.shape[-1])[0]
+        row = self._flat.reshape(-1, self._flat.shape[-1])[0]
         broken = np.flatnonzero(np.diff(row) != 1)
-        return int(broken[0] + 1 if broken.size else row.size) * item
+        return int(broken[0] + 1 if broken.size else row.size) * self._storage.data.itemsize
 
     def _places(self) -> np.ndarray:
         return self._flat

@@ -65,14 +65,10 @@ def sliced(view: View, key) -> Any:
     limits = machine().limits
     parts: list[slice] = []
     dropped: list[int] = []
-    par, data = view._par, view._data
-    on_chip = view._on_chip
+    par, data, on_chip = view._par, view._data, view._on_chip
     for axis, one in enumerate(keys):
         size = data.shape[axis]
         if isinstance(one, slice):
-            if one.start is None and one.stop is None and one.step is None:
-                parts.append(one)
-                continue
             start, stop, step = _bounds(view, axis, one, limits)
         else:
             if limits and not -size <= one < size:
