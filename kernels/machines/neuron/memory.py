@@ -140,9 +140,19 @@ class Storage:
         return self.state
 
 
-def _box(whole: np.ndarray, part: np.ndarray) -> tuple[tuple[int, int], ...] | None:
-    """The range in each dimension of an array in one piece that a view of it takes, whole or in
-    steps; None where it takes no such ranges."""
+def _box(whole: np.ndarray, part: np.ndarray, offset: int) -> tuple[tuple[int, int], ...] | None:
+    """The range in each dimension of an array in one piece that a view of it, so many bytes from
+    its start, takes whole or in steps; None where it takes no such ranges."""
+    strides, sizes = (*whole.strides, 1), (*whole.shape, whole.itemsize)
+    firsts = []
+    for stride in strides:
+        firsts.append(offset // stride)
+        offset %= stride
+    box = [(first, first + n) for first, n in zip(firsts, part.shape)]
+    alike = part.strides == whole.strides and part.itemsize == whole.itemsize
+    if alike and all(end <= n for (_, end), n in zip(box, sizes)):
+        return tuple(box)  # a slice without steps, as most are
+    box = [(first, first + 1) for first in firsts]
     runs = [(1, part.itemsize)]  # step and number, in bytes: first what lies in one piece
     for step, n in sorted(zip(part.strides, part.shape)):
         if step < 1 < n:
@@ -151,11 +161,6 @@ def _box(whole: np.ndarray, part: np.ndarray) -> tuple[tuple[int, int], ...] | N
             runs = [(1, step * n)]
         elif n > 1:
             runs.append((step, n))
-    strides, sizes = (*whole.strides, 1), (*whole.shape, whole.itemsize)
-    offset, box = _address(part) - _address(whole), []
-    for stride in strides:
-        box.append((offset // stride, offset // stride + 1))
-        offset %= stride
     for step, n in runs:
         at = next(at for at, stride in enumerate(strides) if step % stride == 0)
         step //= strides[at]
@@ -260,7 +265,7 @@ class View:
     def _make_access(self) -> Access:
         storage, data, low = self._storage, self._data, self._offset
         span = sum(abs(stride) * (size - 1) for stride, size in zip(data.strides, data.shape))
-        box = _box(storage.data, data)
+        box = _box(storage.data, data, low)
         if storage.buffer in ON_CHIP and storage.par == 0 and self._par == 0:
             rows = data.shape[0]
             lane, low = divmod(low, storage.data.strides[0])

@@ -372,7 +372,8 @@ def activation(
         refuse(f"{what}: reduce_op is {reduce_op!r}; accepted: nl.add")
 
     def apply(values: np.ndarray, factor: np.ndarray, shift: np.ndarray) -> np.ndarray:
-        values = values * factor
+        if numbered[0] != 1:
+            values = values * factor
         if bias is not None:
             values = values + shift
         if limits and operation.limits is not None:
