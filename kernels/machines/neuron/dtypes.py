@@ -82,7 +82,7 @@ def wide(values: np.ndarray) -> np.ndarray:
 
 def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Where two arrays hold the same bits."""
-    a, b = (np.ascontiguousarray(values).view(f"V{values.itemsize}") for values in (one, other))
+    a, b = (np.ascontiguousarray(values).view(f"u{values.itemsize}") for values in (one, other))
     return a == b
 
 
