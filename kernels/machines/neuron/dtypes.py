@@ -31,11 +31,6 @@ QUADS = {  # packed → one of four
 HALVES = (bfloat16, float16)
 EIGHTS = (float8_e4m3, float8_e4m3fn, float8_e5m2)
 _NAMES = {dtype: name for name, dtype in ALL.items()}
-_RANGES = {
-    dtype: (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    for dtype in ALL.values()
-    if dtype.kind in "iu"
-}
 
 
 def of(dtype) -> np.dtype:
@@ -85,6 +80,12 @@ def wide(values: np.ndarray) -> np.ndarray:
     return values.astype(np.float32)
 
 
+def same(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Where two arrays hold the same bits."""
+    a, b = (np.ascontiguousarray(values).view(f"u{values.itemsize}") for values in (one, other))
+    return a == b
+
+
 def narrow(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Numbers cast to `dtype`: floats to the nearest, to whole numbers too, which saturate."""
     if values.dtype == dtype:
@@ -96,9 +97,10 @@ def narrow(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
         short["tfloat32"] = np.where(np.isfinite(values), bits.view(np.float32), values)
         return short
     with np.errstate(all="ignore"):
-        if dtype in _RANGES:
+        if dtype.kind in "iu":
             whole = values.dtype.kind in "iub"
             numbers = values.astype(np.int64 if whole else np.float64)
             numbers = numbers if whole else np.rint(np.nan_to_num(numbers))
-            return np.clip(numbers, *_RANGES[dtype]).astype(dtype)
+            limits = np.iinfo(dtype)
+            return np.clip(numbers, limits.min, limits.max).astype(dtype)
         return np.asarray(values).astype(dtype)

@@ -54,10 +54,9 @@ WITHOUT_DST = (
 )
 PLAIN = ("math", "builtins")
 MAKERS = ("ndarray", "zeros", "ones", "full", "zeros_like", "empty_like", "load")
-MODERN, BETA1 = (
-    ("nki", "kernels.machines.neuron.modern"),
-    ("neuronxcc", "kernels.machines.neuron.beta1"),
-)
+MODERN = ("nki", "kernels.machines.neuron.modern")
+BETA1 = ("neuronxcc", "kernels.machines.neuron.beta1")
+ORDERED = ("affine_range", "sequential_range")  # loops of beta 1 whose body was traced once
 
 
 @dataclass(frozen=True)
@@ -221,26 +220,23 @@ class _Modern(_Rules):
 
     def _on_tiles(self, node: ast.AST) -> None:
         tile, own = self._is_tile, self._is_made
-        if (isinstance(node, ast.BinOp) and (tile(node.left) or tile(node.right))) or (
-            isinstance(node, ast.AugAssign) and (tile(node.target) or tile(node.value))
-        ):
-            self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_tensor(dst, …)")
-        elif isinstance(node, ast.UnaryOp) and (
-            own(node.operand) if isinstance(node.op, ast.Not) else tile(node.operand)
-        ):
-            self.say(node, f"an operator on a tile, {_text(node)}", "nisa.tensor_scalar(dst, …)")
-        elif isinstance(node, ast.Compare) and any(map(tile, (node.left, *node.comparators))):
-            asks = any(isinstance(c, ast.Constant) and c.value is None for c in node.comparators)
-            if not asks and not all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
-                self.say(node, f"a comparison of a tile, {_text(node)}", "nisa.tensor_scalar")
-        elif isinstance(node, (ast.If, ast.While, ast.IfExp)) and own(node.test):
-            self.say(node, f"a branch on a tile, {_text(node.test)}", "a condition on shapes")
-        elif isinstance(node, ast.For) and own(node.iter):
-            self.say(node, f"a loop over a tile, {_text(node.iter)}", "a range, and slices")
-        elif isinstance(node, ast.Assign) and any(
-            isinstance(t, ast.Subscript) and own(t.value) for t in node.targets
-        ):
-            self.say(node, f"assignment into a tile, {_text(node)}", "nisa.tensor_copy(dst, src)")
+        any_tile = lambda *nodes: any(map(tile, nodes))
+        say = lambda what, shown, instead: self.say(node, f"{what}, {_text(shown)}", instead)
+        match node:
+            case ast.BinOp(left=a, right=b) | ast.AugAssign(target=a, value=b) if any_tile(a, b):
+                say("an operator on a tile", node, "nisa.tensor_tensor(dst, …)")
+            case ast.UnaryOp(op=op, operand=a) if own(a) if isinstance(op, ast.Not) else tile(a):
+                say("an operator on a tile", node, "nisa.tensor_scalar(dst, …)")
+            case ast.Compare(left=a, ops=signs, comparators=others) if any_tile(a, *others):
+                asks = any(isinstance(c, ast.Constant) and c.value is None for c in others)
+                if not asks and not all(isinstance(sign, (ast.Is, ast.IsNot)) for sign in signs):
+                    say("a comparison of a tile", node, "nisa.tensor_scalar")
+            case ast.If(test=a) | ast.While(test=a) | ast.IfExp(test=a) if own(a):
+                say("a branch on a tile", a, "a condition on shapes")
+            case ast.For(iter=a) if own(a):
+                say("a loop over a tile", a, "a range, and slices")
+            case ast.Assign(targets=to) if any(isinstance(a, ast.Subscript) and own(a) for a in to):
+                say("assignment into a tile", node, "nisa.tensor_copy(dst, src)")
 
     def _find_tiles(self) -> None:
         """Names that hold tiles: arguments without a default, and what is made of nl.ndarray."""
@@ -270,30 +266,29 @@ class _Modern(_Rules):
         return self._is_tile(node) and not (isinstance(node, ast.Name) and node.id in arguments)
 
     def _is_tile(self, node: ast.AST) -> bool:
-        if isinstance(node, ast.Name):
-            return node.id in self.tiles
-        if isinstance(node, ast.Subscript):
-            return self._is_tile(node.value)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            maker = node.func.attr in MAKERS and self._is(node.func.value, ".language")
-            return maker or (node.func.attr == "reshape" and self._is_tile(node.func.value))
-        return isinstance(node, ast.BinOp) and (
-            self._is_tile(node.left) or self._is_tile(node.right)
-        )
+        match node:
+            case ast.Name(id=name):
+                return name in self.tiles
+            case ast.Subscript(value=value):
+                return self._is_tile(value)
+            case ast.Call(func=ast.Attribute(value=value, attr=name)):
+                maker = name in MAKERS and self._is(value, ".language")
+                return maker or (name == "reshape" and self._is_tile(value))
+            case ast.BinOp(left=a, right=b):
+                return self._is_tile(a) or self._is_tile(b)
+        return False
 
 
 class _Beta1(_Rules):
     def judge(self) -> None:
         for node in self.body():
-            called: Any = getattr(node.iter if isinstance(node, ast.For) else node, "func", None)
-            if isinstance(node, ast.For):
-                name = called.attr if isinstance(called, ast.Attribute) else ""
-                if name in ("affine_range", "sequential_range"):
+            match node:
+                case ast.For(iter=ast.Call(func=ast.Attribute(attr=name))) if name in ORDERED:
                     self._loop(node, f"nl.{name}")
-            elif isinstance(called, ast.Name):
-                value = self.function.__globals__.get(called.id)
-                if isinstance(value, types.FunctionType):
-                    self.helpers.append(value)
+                case ast.Call(func=ast.Name(id=name)):
+                    value = self.function.__globals__.get(name)
+                    if isinstance(value, types.FunctionType):
+                        self.helpers.append(value)
 
     def _loop(self, loop: ast.For, kind: str) -> None:
         indices = _names(loop.target)
@@ -301,25 +296,15 @@ class _Beta1(_Rules):
             indices, ast.walk(loop), lambda value: _names(value) & indices and not _loads(value)
         )
         for node in (inner for statement in loop.body for inner in ast.walk(statement)):
-            if isinstance(node, (ast.If, ast.While, ast.IfExp)) and _names(node.test) & indices:
-                self.say(node, f"a branch on the index of {kind}", "mask=")
-            elif (
-                isinstance(node, ast.AugAssign)
-                and isinstance(node.target, ast.Name)
-                and not _loads(node.value)
-            ):
-                self.say(
-                    node,
-                    f"{_text(node)} in a loop of {kind}, whose body is traced once",
-                    "an expression of the index",
-                )
-            elif (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Name)
-                and node.func.id in ("min", "max", "range")
-                and any(_names(argument) & indices for argument in node.args)
-            ):
-                self.say(node, f"{_text(node)} of the index of {kind}", "mask=")
+            match node:
+                case ast.If(test=a) | ast.While(test=a) | ast.IfExp(test=a) if _names(a) & indices:
+                    self.say(node, f"a branch on the index of {kind}", "mask=")
+                case ast.AugAssign(target=ast.Name(), value=value) if not _loads(value):
+                    what = f"{_text(node)} in a loop of {kind}, whose body is traced once"
+                    self.say(node, what, "an expression of the index")
+                case ast.Call(func=ast.Name(id="min" | "max" | "range"), args=arguments):
+                    if any(_names(argument) & indices for argument in arguments):
+                        self.say(node, f"{_text(node)} of the index of {kind}", "mask=")
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -393,12 +393,6 @@ class Loops:
             return None
         return np.array(dst._values())
 
-    def _same_rows(self, dst: View, old: np.ndarray) -> np.ndarray:
-        """Which partitions hold the same bits as before."""
-        one, other = (np.ascontiguousarray(x).view(np.uint8) for x in (dst._values(), old))
-        rows = dst.shape[0]
-        return (one.reshape(rows, -1) == other.reshape(rows, -1)).all(axis=1)
-
     def _changed(self, view: View) -> Access | None:
         """What the last write to a tile changed, in a loop; None where it changed nothing."""
         access = view._access()

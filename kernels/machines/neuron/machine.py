@@ -75,8 +75,8 @@ class NeuronMachine(Loops):
         self.program = 0  # that runs
         self.shared: list[Storage] = []  # that all programs of the grid have
         self.seen = 0  # of those, by the program that runs
-        self.registers: dict[str, np.ndarray] = {}  # of the engines that accumulate
-        self.spoilt: dict[str, np.ndarray] = {}  # whether what is in those is undefined
+        # Of the engines that accumulate, and whether what is in those is undefined.
+        self.registers: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self.loose: np.ndarray | None = None  # of the numbers that were computed last
         self.origins: dict[int, str] = {}  # storage → where what is undefined in it came from
         self.reductions: dict[tuple[Any, ...], Any] = {}  # of nl.loop_reduce: place, loops → tile
@@ -95,16 +95,16 @@ class NeuronMachine(Loops):
     def enter(self, program: int) -> None:
         """Begin a program."""
         self.program, self.seen = program, 0
-        self.loops, self.iteration, self.registers, self.spoilt = [], (), {}, {}
+        self.loops, self.iteration, self.registers = [], (), {}
 
     def leave(self) -> tuple[Any, ...]:
         """What a program has of its own, while another one runs."""
-        return self.seen, self.loops, self.iteration, self.registers, self.spoilt
+        return self.seen, self.loops, self.iteration, self.registers
 
     def come_back(self, program: int, kept: tuple[Any, ...]) -> None:
         """Go on with a program."""
         self.program = program
-        self.seen, self.loops, self.iteration, self.registers, self.spoilt = kept
+        self.seen, self.loops, self.iteration, self.registers = kept
 
     def meet(self, name: str) -> None:
         """Wait for the other programs."""
@@ -207,63 +207,57 @@ class NeuronMachine(Loops):
         dst: View,
         *sources: View,
         work: float | None = None,
-        extra: int = 0,
-        columns: Sequence[View] = (),
+        columns: Sequence[View | np.float32] = (),
         raw: bool = False,
-        exact: bool = False,
-        fast: int = 1,
-        op: str = "",
         shapes: bool = True,
         across: bool | None = None,
-        chosen: Sequence[View] = (),
-        detail: tuple[Any, ...] | None = None,
-        either: bool = False,
+        chosen: Sequence[View | np.float32] = (),
+        **noted,
     ) -> np.ndarray | None:
         """dst = function(*sources), element by element, in float32; the numbers, before they are
         cast to the dtype of dst.
 
         Args:
             work: cycles; by default the elements of a partition times the number of sources.
-            columns: operands of one number a partition, passed to `function` after the sources.
-            raw, exact: on the bits of whole numbers, as they are; in whole numbers of 64 bits.
-            fast: how many times faster a performance mode is.
-            op: the operation, where the instruction only adds to what it reads.
+            columns: operands of one number a partition, or one for all, passed to `function` after
+                the sources.
+            raw: on the numbers as they are, and not in float32.
             shapes: whether all have as many elements as dst.
             across: whether a result depends on other elements of its partition; by default where
                 not all have as many elements.
             chosen: sources that the function may leave out of a result, and that make it not a
                 number where they are none.
-            detail, either: as for `note`.
+            **noted: as for `note`.
         """
+        vectors = [one for one in columns if isinstance(one, View)]
+        operands = (*sources, *vectors)
         if self.limits:
-            for operand in (dst, *sources, *columns):
+            for operand in (dst, *operands):
                 self.check_operand(name, engine, operand)
             if shapes:
                 self.check_shapes(name, dst, sources)
-            for operand in columns:
+            for operand in vectors:
                 if operand.shape[0] != dst.shape[0] or operand._elements != 1:
                     refuse(
                         f"{name}: {operand} is no number for each of dst's {dst.shape[0]} "
                         f"partitions; accepted: [{dst.shape[0]}, 1]"
                     )
-        operands = (*sources, *columns)
         states = [self.check_written(name, operand) for operand in operands]
         self.loose = None
         result = None
         if self.numbers:
-            read = (lambda _, view: view._values()) if raw or exact else _wide
+            read = (lambda _, view: view._values()) if raw else _wide
             numbers = [
                 spoiled(read(name, operand), state) for operand, state in zip(operands, states)
             ]
-            if exact:
-                numbers = [number.astype(np.int64) for number in numbers]
-            values, vectors = numbers[: len(sources)], numbers[len(sources) :]
+            values: list[Any] = numbers[: len(sources)]
             if shapes and all(v.size == dst.size for v in values):
                 values = [v.reshape(dst.shape) for v in values]
             ones = (1,) * (dst.ndim - 1)
-            vectors = [v.reshape(operand.shape[0], *ones) for v, operand in zip(vectors, columns)]
+            lanes = iter([v.reshape(len(v), *ones) for v in numbers[len(sources) :]])
+            values += [next(lanes) if isinstance(one, View) else one for one in columns]
             with np.errstate(all="ignore"):
-                result = function(*values, *vectors)
+                result = function(*values)
         fresh = self.write(name, dst, result)
         if any(state is not None for state in states):
             across = not shapes if across is None else across
@@ -273,15 +267,11 @@ class NeuronMachine(Loops):
             engine,
             name,
             dst,
-            (*sources, *columns),
+            operands,
             work=n * max(1, len(sources)) if work is None else work,
             elements=n,
-            extra=extra,
-            fast=fast,
-            op=op,
             fresh=fresh,
-            detail=detail,
-            either=either,
+            **noted,
         )
         return result
 
@@ -292,7 +282,7 @@ class NeuronMachine(Loops):
         sources: Sequence[View],
         states: Sequence[np.ndarray | None],
         across: bool = False,
-        chosen: Sequence[View] = (),
+        chosen: Sequence[View | np.float32] = (),
         result: np.ndarray | None = None,
     ) -> None:
         """What comes from something undefined is undefined in dst too: `states` are those of the
@@ -358,7 +348,8 @@ class NeuronMachine(Loops):
         storage = operand._storage
         if storage.buffer not in ON_CHIP:
             refuse(
-                f"{name}: {operand}; an engine reaches SBUF and PSUM only, copy it with a DMA first"
+                f"{name}: {operand}; an engine reaches SBUF and PSUM only: nl.load it first, or "
+                "copy it with a DMA"
             )
         if operand._par:
             refuse(f"{name}: {operand} is a list of blocks; choose one, as in tile[0]")
@@ -401,7 +392,7 @@ class NeuronMachine(Loops):
             self.loosen(name, dst, (src,), (states,))
         moved = (dst.size if elements is None else int(elements)) * dst.dtype.itemsize
         runs = min(dst._run, src._run)
-        self.note("DMA", name, dst, (src,), bytes_moved=moved, run=runs, fresh=fresh, detail=())
+        self.note("DMA", name, dst, (src,), bytes=moved, run=runs, fresh=fresh, detail=())
 
     def check_written(self, name: str, view: View, whole: bool = False) -> np.ndarray | None:
         """Refuse to read what was never written; the states, where some element is undefined.
@@ -492,8 +483,8 @@ class NeuronMachine(Loops):
                 )
         dst._mark(state)
         if old is not None:
-            known = np.broadcast_to(before == WRITTEN, dst.shape).reshape(dst.shape[0], -1)
-            self.unchanged = (dst, self._same_rows(dst, old) & known.all(axis=1))
+            kept = dtypes.same(dst._values(), old) & np.broadcast_to(before == WRITTEN, dst.shape)
+            self.unchanged = (dst, kept.reshape(dst.shape[0], -1).all(axis=1))
         return fresh
 
     def _agree(self, dst: View, values: np.ndarray | None, twice: np.ndarray) -> bool:
@@ -503,9 +494,7 @@ class NeuronMachine(Loops):
         if values is None or not self.numbers:
             return True
         new = dtypes.narrow(np.asarray(values).reshape(dst.shape), dst.dtype)
-        bits = f"V{dst.dtype.itemsize}"
-        one, other = (np.ascontiguousarray(x).view(bits)[twice] for x in (new, dst._values()))
-        return bool((one == other).all())
+        return bool(dtypes.same(new, dst._values())[twice].all())
 
     def note(
         self,
@@ -513,22 +502,16 @@ class NeuronMachine(Loops):
         name: str,
         dst: View,
         sources: Sequence[View],
-        work: float = 0,
         elements: int | None = None,
-        extra: int = 0,
-        bytes_moved: int = 0,
-        run: int = 0,
-        fast: int = 1,
         op: str = "",
-        fresh: bool = False,
         also: Sequence[View] = (),
-        summed: bool = False,
+        fresh: bool = False,
         detail: tuple[Any, ...] | None = None,
-        either: bool = False,
+        **fields,
     ) -> None:
-        """Record an instruction that has run: `also` is what it writes beside dst, `summed` whether
-        it adds to dst in PSUM, `detail` its own numbers, where they and its operands say all that
-        it does, and `either` whether a compiler may choose Scalar instead of Vector."""
+        """Record an instruction that has run: `op` is the operation, where it only adds to what it
+        reads or to dst in PSUM, `also` what it writes beside dst, `detail` its own numbers, where
+        they and its operands say all that it does, and `fields` those of an EngineInstruction."""
         writes = (dst, *also)
         operands = (*writes, *sources)
         if self.sample is not None:
@@ -536,29 +519,24 @@ class NeuronMachine(Loops):
         if self.contended and self.limits:
             self._settle(name, sources, writes)
         if self.loops and self.limits:
-            self._watch(name, op or ("sum" if summed else ""), sources, writes)
+            self._watch(name, op, sources, writes)
         chip = [o for o in operands if o._storage.buffer in ON_CHIP]
         self.instructions.append(
             EngineInstruction(
                 engine,
                 name,
                 max(o._elements for o in operands) if elements is None else elements,
-                work,
-                extra,
                 max((o._stride for o in chip), default=0),
                 max((o._data.shape[o._par] for o in chip), default=1),
-                bytes_moved,
-                run,
                 any(o._storage.buffer == PSUM for o in chip),
                 any(o._storage.buffer == SBUF for o in chip),
-                fast,
-                fresh,
                 tuple([o._access() for o in sources]),
                 tuple([o._access() for o in writes]),
                 place(),
                 self.program,
                 self._hoisted(name, dst, sources, fresh, detail) if self.beta1 else False,
-                either,
+                fresh=fresh,
+                **fields,
             )
         )
 

@@ -74,22 +74,22 @@ class EngineInstruction(NamedTuple):
     engine: str  # "Vector", … or "DMA"
     name: str  # of the API
     elements: int  # a partition, of the longest operand
-    work: float  # cycles that it streams, by the documents, before the least that any takes
-    extra: int  # cycles on top, such as the start of a GpSimd program
     stride: int  # bytes between neighbours in a partition, the widest of all operands
     partitions: int  # that it works on
-    bytes: int  # that a DMA moves, in pieces of `run` bytes that lie together on both sides
-    run: int
     psum: bool  # whether it touches PSUM
     sbuf: bool  # whether it touches SBUF
-    fast: int  # how many times faster it is on a core with a performance mode
-    fresh: bool  # whether all that it writes was unwritten
     reads: tuple[Access, ...]
     writes: tuple[Access, ...]
     source: str | None
     program: int  # of the launch grid
     # Whether the iteration before has made the same, so that a compiler moves it out of the loop.
-    hoisted: bool = False
+    hoisted: bool
+    work: float = 0  # cycles that it streams, by the documents, before the least that any takes
+    extra: int = 0  # cycles on top, such as the start of a GpSimd program
+    bytes: int = 0  # that a DMA moves, in pieces of `run` bytes that lie together on both sides
+    run: int = 0
+    fast: int = 1  # how many times faster it is on a core with a performance mode
+    fresh: bool = False  # whether all that it writes was unwritten
     # Whether it is left to the compiler if the Vector or the Scalar engine does it.
     either: bool = False
 
@@ -140,22 +140,40 @@ class Storage:
         return self.state
 
 
-def _dense_box(
-    storage: Storage, partitions: tuple[int, int], elements: tuple[int, int]
-) -> tuple[tuple[int, int], ...] | None:
-    """The range in each dimension of what lies in one piece in each partition, or None."""
-    low, high = (bound // storage.data.itemsize for bound in elements)
-    box: list[tuple[int, int]] = []
-    for size in reversed(storage.data.shape[1:]):
-        if low % size == high % size == 0:
-            box.append((0, size))
-            low, high = low // size, high // size
-        elif low // size == (high - 1) // size:
-            box.append((low % size, (high - 1) % size + 1))
-            low, high = low // size, low // size + 1
-        else:
+def _box(whole: np.ndarray, part: np.ndarray, offset: int) -> tuple[tuple[int, int], ...] | None:
+    """The range in each dimension of an array in one piece that a view of it, so many bytes from
+    its start, takes whole or in steps; None where it takes no such ranges."""
+    strides, sizes = (*whole.strides, 1), (*whole.shape, whole.itemsize)
+    firsts = []
+    for stride in strides:
+        firsts.append(offset // stride)
+        offset %= stride
+    box = [(first, first + n) for first, n in zip(firsts, part.shape)]
+    alike = part.strides == whole.strides and part.itemsize == whole.itemsize
+    if alike and all(end <= n for (_, end), n in zip(box, sizes)):
+        return tuple(box)  # a slice without steps, as most are
+    box = [(first, first + 1) for first in firsts]
+    runs = [(1, part.itemsize)]  # step and number, in bytes: first what lies in one piece
+    for step, n in sorted(zip(part.strides, part.shape)):
+        if step < 1 < n:
             return None
-    return (partitions, *reversed(box))
+        if runs == [(1, step)]:
+            runs = [(1, step * n)]
+        elif n > 1:
+            runs.append((step, n))
+    for step, n in runs:
+        at = next(at for at, stride in enumerate(strides) if step % stride == 0)
+        step //= strides[at]
+        # What fills a dimension goes on in the one before it.
+        while n > sizes[at] and (step, *box[at]) == (1, 0, 1) and at and n % sizes[at] == 0:
+            box[at] = (0, sizes[at])
+            n, at = n // sizes[at], at - 1
+        (first, end), last = box[at], box[at][0] + step * (n - 1)
+        if end - first > 1 or last >= sizes[at]:
+            return None
+        box[at] = (first, last + 1)
+    *box, inside = box
+    return tuple(box) if inside == (0, whole.itemsize) else None
 
 
 def _steps(data: np.ndarray) -> tuple[int, int]:
@@ -177,8 +195,6 @@ class View:
 
     _storage: Storage
     _data: np.ndarray
-    _box: tuple[tuple[int, int], ...] | None  # in the storage's dimensions; None without one
-    _axes: tuple[int | None, ...] | None  # dimension → the storage's; None for a reshape's
     _par: int = 0  # the dimension of the partitions, 0 when blocks are chosen
     _seen: Access | None = field(default=None, init=False)
 
@@ -213,8 +229,6 @@ class View:
         storage = self._storage
         if storage.buffer not in ON_CHIP:
             return 0
-        if self._box is not None:
-            return self._box[storage.par][0] + storage.base
         step = storage.data.strides[storage.par]
         return (self._offset // step) % storage.data.shape[storage.par] + storage.base
 
@@ -251,16 +265,14 @@ class View:
     def _make_access(self) -> Access:
         storage, data, low = self._storage, self._data, self._offset
         span = sum(abs(stride) * (size - 1) for stride, size in zip(data.strides, data.shape))
+        box = _box(storage.data, data, low)
         if storage.buffer in ON_CHIP and storage.par == 0 and self._par == 0:
             rows = data.shape[0]
             lane, low = divmod(low, storage.data.strides[0])
             span -= abs(data.strides[0]) * (rows - 1)
             elements = (low, low + span + data.itemsize)
-            box = self._box
-            if box is None and rows * (elements[1] - low) == data.nbytes:  # without holes
-                box = _dense_box(storage, (lane, lane + rows), elements)
             return Access(storage.number, box, (lane, lane + rows), elements, *_steps(data))
-        return Access(storage.number, self._box, (0, 1 << 30), (low, low + span + data.itemsize))
+        return Access(storage.number, box, (0, 1 << 30), (low, low + span + data.itemsize))
 
     def __repr__(self) -> str:
         return f"{self._storage.name} {list(self._data.shape)} in {self._storage.buffer}"
@@ -334,34 +346,22 @@ class View:
 
     __float__ = __int__ = __index__ = _no_number
 
-    def _like(
-        self,
-        data: np.ndarray,
-        box: tuple[tuple[int, int], ...] | None = None,
-        axes: tuple[int | None, ...] | None = None,
-        par: int = 0,
-    ) -> Any:
-        return type(self)(self._storage, data, box, axes, par)
+    def _like(self, data: np.ndarray, par: int = 0) -> Any:
+        return type(self)(self._storage, data, par)
 
     def reshape(self, *sizes, shape=None) -> Any:
         """The same memory in another shape; on chip the partitions stay."""
         sizes = sizes if shape is None else (shape,)
         wanted = tuple(sizes[0]) if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes
-        if -1 in wanted:
-            rest = -math.prod(wanted)
-            wanted = tuple(self.size // rest if n == -1 else n for n in wanted)
-        held = running.get() is not None and running.get().limits
-        if held and self._on_chip and self._par == 0 and wanted[0] != self.shape[0]:
-            refuse(f"reshape of {self} to {list(wanted)}: the partitions cannot change")
         data = self._data.view()
         try:
             data.shape = wanted  # refuses to copy
         except (AttributeError, ValueError):
             refuse(f"reshape of {self} to {list(wanted)}: not the same elements in one piece")
-        if not self._on_chip or self._box is None or len(wanted) != self.ndim:
-            return self._like(data)
-        first = self._axes[0] if self._axes else None
-        return self._like(data, self._box, (first, *[None] * (len(wanted) - 1)))
+        held = running.get() is not None and running.get().limits
+        if held and self._on_chip and self._par == 0 and data.shape[0] != self.shape[0]:
+            refuse(f"reshape of {self} to {list(wanted)}: the partitions cannot change")
+        return self._like(data)
 
 
 class Picked(View):
@@ -374,7 +374,7 @@ class Picked(View):
         self, storage: Storage, places: np.ndarray, taken: np.ndarray | None, like: np.ndarray
     ) -> None:
         data = np.broadcast_to(like.reshape(-1)[:1].reshape((1,) * places.ndim), places.shape)
-        super().__init__(storage, data, None, None)
+        super().__init__(storage, data)
         self._flat = places
         self._taken = taken
 
@@ -412,10 +412,12 @@ class Picked(View):
 
     @property
     def _run(self) -> int:
-        flat, item = self._flat, self._storage.data.itemsize
-        row = flat.reshape(-1, flat.shape[-1])[0]
+        row = self._flat.reshape(-1, self._flat.shape[-1])[0]
         broken = np.flatnonzero(np.diff(row) != 1)
-        return int(broken[0] + 1 if broken.size else row.size) * item
+        return int(broken[0] + 1 if broken.size else row.size) * self._storage.data.itemsize
+
+    def _places(self) -> np.ndarray:
+        return self._flat
 
     def _inside(self) -> np.ndarray:
         return np.clip(self._flat, 0, self._storage.data.size - 1)
@@ -466,9 +468,7 @@ class Picked(View):
 
 def whole(storage: Storage, kind: type) -> Any:
     """The view of all of a storage."""
-    shape = storage.data.shape
-    box = tuple([(0, n) for n in shape])
-    return kind(storage, storage.data, box, tuple(range(len(shape))), storage.par)
+    return kind(storage, storage.data, storage.par)
 
 
 def lattice(first: int, lines: list[np.ndarray]) -> np.ndarray:

@@ -20,7 +20,8 @@ ONE = np.float32(1)
 
 @dataclass(eq=False, repr=False)
 class MathOperation:
-    """An operation by name, such as nl.add."""
+    """An operation by name, such as nl.add; with `make` also a function that makes a tile, such as
+    nl.add(x, y) and nl.sum(x, axis)."""
 
     name: str
     function: Callable[..., np.ndarray]  # in NumPy, of float32
@@ -29,33 +30,16 @@ class MathOperation:
     activation: bool = False  # whether nisa.activation takes it
     reduces: bool = False  # whether a reduction may
     limits: tuple[float, float] | None = None  # of the numbers that the Scalar engine takes
-
-    def __call__(self, *arguments, **options) -> Any:
-        refuse(f"nl.{self.name}(…) is called: hand it to an instruction, as in op=nl.{self.name}")
-
-    def __repr__(self) -> str:
-        return f"nl.{self.name}"
-
-
-class TileFunction(MathOperation):
-    """An operation that is also a function which makes a tile: nl.add(x, y), nl.sum(x, axis).
-
-    make: what is called, with the operation first. shown: its name in nki.language, where that is
-    another one than the operation's.
-    """
-
-    def __init__(
-        self, operation: MathOperation, make: Callable[..., Any], shown: str | None = None
-    ) -> None:
-        self.__dict__.update(operation.__dict__)
-        self.make = make
-        self.shown = shown or operation.name
+    make: Callable[..., Any] | None = None  # is called with the operation first
+    shown: str = ""  # its name in nki.language, where that is another one
 
     def __call__(self, *operands, **options) -> Any:
+        if self.make is None:
+            refuse(f"{self!r}(…) is called: hand it to an instruction, as in op={self!r}")
         return self.make(self, *operands, **options)
 
     def __repr__(self) -> str:
-        return f"nl.{self.shown}"
+        return f"nl.{self.shown or self.name}"
 
 
 def _truth(function: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:

@@ -63,21 +63,12 @@ def sliced(view: View, key) -> Any:
     partitions and at least one dimension more."""
     keys = _spread(view, key)
     limits = machine().limits
-    box, axes = view._box, view._axes
-    known = box is not None and axes is not None
-    new = list(box or ()) if known else []
-    kept_axes: list[int | None] = []
     parts: list[slice] = []
     dropped: list[int] = []
-    par, data = view._par, view._data
-    on_chip = view._on_chip
+    par, data, on_chip = view._par, view._data, view._on_chip
     for axis, one in enumerate(keys):
         size = data.shape[axis]
         if isinstance(one, slice):
-            if one.start is None and one.stop is None and one.step is None:
-                parts.append(one)
-                kept_axes.append(axes[axis] if known and axes else None)
-                continue
             start, stop, step = _bounds(view, axis, one, limits)
         else:
             if limits and not -size <= one < size:
@@ -92,27 +83,13 @@ def sliced(view: View, key) -> Any:
                 "neighbouring partitions"
             )
         parts.append(slice(start, stop, step))
-        own = axes[axis] if known and axes else None
-        if own is not None and new[own][1] - new[own][0] == size:
-            # Else the view takes steps already, and the box that it has is large enough.
-            first, length = new[own][0], len(range(start, stop, step))
-            new[own] = (first + start, first + start + max(length - 1, 0) * abs(step) + 1)
-        kept_axes.append(own)
     part = data[tuple(parts)]
     blocks = sum(axis < par for axis in dropped)
     while on_chip and len(dropped) > blocks and part.ndim - len(dropped) < 2:
         dropped.remove(next(axis for axis in dropped if axis > par))
     if dropped:
         part = part[tuple([0 if axis in dropped else slice(None) for axis in range(part.ndim)])]
-        kept_axes = [own for axis, own in enumerate(kept_axes) if axis not in dropped]
-    left = par - blocks
-    return type(view)(
-        view._storage,
-        part,
-        tuple(new) if known else None,
-        tuple(kept_axes) if known else None,
-        left,
-    )
+    return view._like(part, par - blocks)
 
 
 def _spread(view: View, key) -> list[Any]:
@@ -217,17 +194,12 @@ class Viewable(View):
             refuse(f"permute of {self} by {tuple(dims)}: no order of its dimensions")
         if self._on_chip and dims[0] != 0:
             refuse(f"permute of {self} by {tuple(dims)}: the partitions stay first")
-        axes = None if self._axes is None else tuple(self._axes[d] for d in dims)
-        return self._like(self._data.transpose(dims), self._box if axes else None, axes)
+        return self._like(self._data.transpose(dims))
 
     def broadcast(self, dim: int, size: int) -> Any:
         """A dimension of size 1 repeated."""
         at = self._keeps("broadcast", dim)
-        if self.shape[at] != 1:
-            refuse(f"broadcast of {self}: dimension {dim} has {self.shape[at]} elements, not 1")
-        strides, shape = list(self._data.strides), list(self.shape)
-        strides[at], shape[at] = 0, size
-        return self._strided(shape, strides)
+        return self.broadcast_to((*self.shape[:at], size, *self.shape[at + 1 :]))
 
     def broadcast_to(self, shape: Sequence[int]) -> Any:
         """Dimensions of size 1 repeated, all but the partitions."""
@@ -245,45 +217,25 @@ class Viewable(View):
         at = dim + self.ndim + 1 if dim < 0 else dim
         if self._on_chip and at == 0:
             refuse(f"expand_dim of {self}: dimension 0 is the partitions, and stays")
-        axes = None if self._axes is None else (*self._axes[:at], None, *self._axes[at:])
-        return self._like(np.expand_dims(self._data, at), self._box if axes else None, axes)
+        return self._like(np.expand_dims(self._data, at))
 
     def squeeze_dim(self, dim: int) -> Any:
         """Without a dimension of size 1."""
         at = self._keeps("squeeze_dim", dim)
         if self.shape[at] != 1:
             refuse(f"squeeze_dim of {self}: dimension {dim} has {self.shape[at]} elements, not 1")
-        axes = None if self._axes is None else (*self._axes[:at], *self._axes[at + 1 :])
-        return self._like(self._data.squeeze(at), self._box if axes else None, axes)
+        return self._like(self._data.squeeze(at))
 
     def reshape_dim(self, dim: int, shape: Sequence[int]) -> Any:
         """One dimension split."""
         at = self._keeps("reshape_dim", dim) if len(shape) > 1 else dim
-        parts = list(shape)
-        if -1 in parts:
-            rest = -math.prod(parts)
-            parts[parts.index(-1)] = self.shape[at] // rest
-        if math.prod(parts) != self.shape[at]:
-            refuse(f"reshape_dim of {self}: {list(shape)} are not {self.shape[at]} elements")
-        step = self._data.strides[at]
-        inner = [step * math.prod(parts[i + 1 :]) for i in range(len(parts))]
-        new = (*self.shape[:at], *parts, *self.shape[at + 1 :])
-        strides = (*self._data.strides[:at], *inner, *self._data.strides[at + 1 :])
-        return self._strided(new, strides)
+        return self.reshape((*self.shape[:at], *shape, *self.shape[at + 1 :]))
 
     def flatten_dims(self, start_dim: int, end_dim: int) -> Any:
         """Neighbouring dimensions merged."""
         at = self._keeps("flatten_dims", start_dim)
         end = end_dim + self.ndim if end_dim < 0 else end_dim
-        shape, strides = self.shape, self._data.strides
-        for axis in range(at, end):
-            if shape[axis + 1] > 1 and strides[axis] != strides[axis + 1] * shape[axis + 1]:
-                refuse(f"flatten_dims of {self}: dimensions {at} to {end} are not in one piece")
-        merged = math.prod(shape[at : end + 1])
-        return self._strided(
-            (*shape[:at], merged, *shape[end + 1 :]),
-            (*strides[:at], strides[end], *strides[end + 1 :]),
-        )
+        return self.reshape((*self.shape[:at], -1, *self.shape[end + 1 :]))
 
     def rearrange(
         self,
@@ -355,9 +307,7 @@ class Viewable(View):
             )
         if (data.shape[-1] * data.itemsize) % wanted.itemsize:
             refuse(f"view of {self} as {dtypes.name(wanted)}: its rows are no multiple of that")
-        if wanted.itemsize == data.itemsize:
-            return self._like(data.view(wanted), self._box, self._axes, self._par)
-        return self._like(data.view(wanted))
+        return self._like(data.view(wanted), self._par if wanted.itemsize == data.itemsize else 0)
 
     reinterpret_cast = view
 

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kernels.machines.checks import brief, one_of
-from kernels.machines.optional import available, require
+from kernels.machines.checks import brief
 from kernels.machines.taichi import runtime
-from kernels.machines.taichi.subprocess_runner import SECONDS, run_once
+from kernels.machines.taichi.subprocess_runner import run_once
 
 __all__ = ["BITS", "assembly", "hottest", "main", "products"]
 # Where Taichi and its fork read the settings of a start; a cached kernel would not be compiled.
@@ -24,35 +23,23 @@ _PRODUCT = re.compile(r"^\s+(?:v?mul|vf[n]?m(?:add|sub)\d*)[ps]s\s.*", re.M)
 BITS = {"xmm": 128, "ymm": 256, "zmm": 512}
 
 
-def assembly(
-    function: Callable[..., Any],
-    *arguments: Any,
-    package: str | None = None,
-    seconds: float = SECONDS,
-    **options: Any,
-) -> tuple[str, ...]:
+def assembly(function: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[str, ...]:
     """The assembly of each kernel that `function(*arguments, **options)` launches, in order.
 
     Args:
         function: of a module, since a child process imports and runs it there, on one thread of
             the CPU.
         *arguments: NumPy arrays or tensors on the CPU.
-        package: "taichi" or "quadrants"; None is the one that this process uses.
-        seconds: that the child may take.
         **options: of the function.
 
     Raises:
         TaichiError: the child fails, or takes longer.
         MissingPackage: the package is not installed.
     """
-    package = runtime.name() if package is None else package
-    one_of("package", package, runtime.MODULES)
-    if not available(package):
-        require(package, "kernels in Taichi")
+    runtime.check()
     question = function, arguments, options
     with tempfile.TemporaryDirectory() as folder:  # the compiler writes where it runs
-        variables = _SETTINGS | {"KERNELS_TAICHI": package}
-        run_once(__name__, question, Path(folder), seconds, variables)
+        run_once(__name__, question, Path(folder), _SETTINGS)
         return tuple(path.read_text() for path in sorted(Path(folder).glob("*_asm_*.s")))
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from kernels.machines import child, optional
 from kernels.machines.checks import brief
-from kernels.machines.optional import available, require
 from kernels.machines.taichi import runtime
 from kernels.machines.taichi.subprocess_runner import SECONDS, TaichiError, run_once
 
@@ -57,8 +56,7 @@ def ptx(
         TaichiError: the child fails, or takes longer.
         MissingPackage: Taichi or g++ is not installed.
     """
-    if not available(runtime.name()):
-        require(runtime.name(), "kernels in Taichi")
+    runtime.check()
     compiler = optional.tool("g++", "a stand-in for NVIDIA's driver")
     with tempfile.TemporaryDirectory(prefix="kernels-taichi-") as name:
         folder = Path(name)
@@ -68,12 +66,9 @@ def ptx(
         if built.status:
             raise TaichiError(f"g++ refuses the driver: {child.last_line(built.stderr)}")
         library.with_suffix(".so.1").symlink_to(library)
-        variables = {
-            "KERNELS_TAICHI": runtime.name(),
-            "LD_LIBRARY_PATH": str(folder),
-            **dict(zip((OUT, MAJOR, MINOR, SMS), map(str, (folder, *capability, sms)))),
-        }
-        run_once(__name__, (function, arguments), folder, SECONDS, variables)
+        variables = dict(zip((OUT, MAJOR, MINOR, SMS), map(str, (folder, *capability, sms))))
+        variables["LD_LIBRARY_PATH"] = str(folder)
+        run_once(__name__, (function, arguments), folder, variables)
         modules = [path.read_text() for path in sorted(folder.glob("*.ptx"))]
         launches = (folder / "launches").read_text().splitlines()
     tasks = []

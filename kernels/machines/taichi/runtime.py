@@ -66,6 +66,12 @@ def name() -> str:
     return wanted
 
 
+def check() -> None:
+    """MissingPackage where the one that this process uses is not installed; nothing is imported."""
+    if not available(name()):
+        require(name(), "kernels in Taichi")
+
+
 @functools.cache
 def module() -> ModuleType:
     """The package to write kernels with; imported once, and silent, with no word to a server.

@@ -9,14 +9,15 @@ import os
 import pickle
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from kernels.machines import child
 from kernels.machines.checks import fail, one_of, positive_int
 from kernels.machines.child import Child, ChildDied, ChildError, Spares
-from kernels.machines.optional import available, require
 from kernels.machines.taichi import runtime
+from kernels.machines.taichi.runtime import Running
 
 SECONDS = 120.0  # that a run may take, compilation included
 WORKER = str(Path(__file__).with_name("child.py"))
@@ -48,7 +49,7 @@ def simulate(
         TaichiError: an access is out of bounds, or the child dies, or takes longer.
         ValueError: as the function raises it.
     """
-    return _ask(_settings("cpu", threads, debug=True), function, arguments, options, seconds)
+    return _ask(Running("cpu", threads, True), function, arguments, options, seconds)
 
 
 def run(
@@ -72,30 +73,24 @@ def run(
         TaichiError, ValueError: as in `simulate`.
     """
     one_of("device", device, runtime.ARCHS)
-    return _ask(_settings(device, threads), function, arguments, options, seconds)
+    threads = runtime.threads() if threads is None else threads
+    return _ask(Running(device, threads, False), function, arguments, options, seconds)
 
 
-def _settings(device: str, threads: int | None, debug: bool = False) -> tuple[tuple[str, Any], ...]:
-    if threads is not None:
-        positive_int("threads", threads)
-    threads = threads or runtime.threads()
-    return tuple(sorted({"device": device, "threads": threads, "debug": debug}.items()))
-
-
-def _ask(settings, function, arguments, options, seconds):
+def _ask(wanted: Running, function, arguments, options, seconds):
     """The result; see `simulate` for what it raises."""
-    if not available(runtime.name()):
-        require(runtime.name(), "kernels in Taichi")
+    positive_int("threads", wanted.threads)
+    runtime.check()
     bare = function
     while isinstance(bare, functools.partial):
         bare = bare.func
     if getattr(bare, "__module__", None) == "__main__":
         fail("function", f"{bare.__name__} of a notebook or script", "a function of a module")
-    kind = (runtime.name(), settings)
+    kind = (runtime.name(), wanted)
     command = child.python(WORKER)
     runner = _spares.take(kind) or Child(command, environment=os.environ | runtime.QUIET)
     try:
-        answer = runner.ask((dict(settings), function, arguments, options), seconds)
+        answer = runner.ask((asdict(wanted), function, arguments, options), seconds)
     except ChildDied as error:
         raise TaichiError(_last_words(error)) from None
     except BaseException as error:
@@ -119,21 +114,19 @@ def _last_words(error: ChildDied) -> str:
     return f"the process died of {caught[1]}" + (f": {last}" if last else "")
 
 
-def run_once(
-    module: str, question: Any, folder: Path, seconds: float, variables: Mapping[str, str]
-) -> None:
+def run_once(module: str, question: Any, folder: Path, variables: Mapping[str, str]) -> None:
     """Run `main(question)` of a module in a new process, which writes into a folder, with these
-    variables besides this process's; TaichiError where it fails, or takes longer."""
+    variables besides this process's; TaichiError where it fails, or takes over SECONDS."""
     file = folder / "question"
     file.write_bytes(pickle.dumps(question))
     program = f"import os, pickle; from {module} import main; os.chdir({str(folder)!r}); "
     program += f"main(pickle.load(open({str(file)!r}, 'rb')))"
-    own = {"PYTHONPATH": child.search_path(), **variables}
+    own = {"PYTHONPATH": child.search_path(), "KERNELS_TAICHI": runtime.name(), **variables}
     environment = os.environ | runtime.QUIET | own
     try:
-        done = child.run(child.python("-c", program), seconds=seconds, environment=environment)
+        done = child.run(child.python("-c", program), seconds=SECONDS, environment=environment)
     except child.ChildLate:
-        raise TaichiError(f"no answer in {seconds:g} s") from None
+        raise TaichiError(f"no answer in {SECONDS:g} s") from None
     if done.status:
         words = f"the process died of {child.how(done.status)}"
         raise TaichiError(child.last_line(done.stderr) or words)

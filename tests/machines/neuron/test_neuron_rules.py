@@ -60,10 +60,10 @@ ILLEGAL = {  # what is refused, what the error says, what is not refused, and on
     "float32 with bfloat16": (product(stationary=nl.float32),
         "is float32 and .* bfloat16; float32 and tfloat32 go with each other only",
         product(stationary=nl.float32, moving=nl.float32)),
-    "a float16 destination": (product(dst=nl.float16), "is float16; accepted on trn2: float32",
+    "a float16 destination": (product(dst=nl.float16), "on trn2: .* is float16; accepted: float32",
         product(), "trn2"),
     "a bfloat16 destination before v4": (product(dst=nl.bfloat16),
-        "is bfloat16; accepted on trn2: float32", product(), "trn2"),
+        "on trn2: .* is bfloat16; accepted: float32", product(), "trn2"),
     "operands from partition 5 on": (product(start=5),
         "starts at partition 5; 32 partitions may start at 0, 32, 64, 96", product(start=64)),
     "whole numbers": (product(stationary=nl.int8, moving=nl.int8), "is int8; accepted: float32",
@@ -76,7 +76,7 @@ ILLEGAL = {  # what is refused, what the error says, what is not refused, and on
         product(tile_position=(64, 0), tile_size=(64, 128))),
     "a float16 operand of tensor_scalar": (
         lambda b, a: nisa.tensor_scalar(b, a, nl.multiply, half_column()),
-        "operand tile .* is float16; accepted: float32",
+        "operand: tile .* is float16; accepted: float32",
         lambda b, a: nisa.tensor_scalar(b, a, nl.multiply, half_column(nl.float32))),
     "tensor_copy on the Scalar engine of v2": (
         lambda b, a: nisa.tensor_copy(b, a, engine=nisa.engine.scalar),

@@ -47,8 +47,8 @@ def _makes(
     operand: str = "data",
     shape: Callable[..., Any] | None = None,
     columns: int | None = None,
-    loosens: bool = True,
     cuts: bool = True,
+    loosens: bool = False,
     dtype=None,
     buffer: str = SBUF,
     **defaults,
@@ -61,8 +61,8 @@ def _makes(
         operand: the argument that the tile is like, and that a mask cuts.
         shape: of the tile, from all arguments; by default that of the operand.
         columns: so many numbers for each partition of the operand instead.
-        loosens, cuts: whether what the mask leaves out of the result is anything, and whether it
-            leaves out any of the operands.
+        cuts, loosens: whether a mask leaves out any of the operands, so that what comes of that is
+            anything; and whether what it leaves out of the result is.
         dtype, buffer: of the tile, by default the operand's and SBUF.
         defaults: of arguments, where beta 1 has others.
     """
@@ -130,43 +130,39 @@ def _affine_select(dst, pred, on_true_tile, on_false_value) -> None:
 _MADE: tuple[Any, ...] = (
     _makes(elementwise.activation),
     _makes(elementwise.activation_reduce),
-    _makes(elementwise.dropout, loosens=False),
+    _makes(elementwise.dropout),
     _makes(elementwise.reciprocal),
     _makes(elementwise.scalar_tensor_tensor),
     _makes(elementwise.tensor_scalar),
-    _makes(elementwise.tensor_scalar_reduce, loosens=False),
+    _makes(elementwise.tensor_scalar_reduce),
     _makes(elementwise.tensor_tensor, "data1"),
     _makes(_tensor_copy, "src"),
     _writes(elementwise.select_reduce),
     _writes(elementwise.tensor_copy_predicated),
-    _makes(along.bn_aggr, columns=2, loosens=False),
-    _makes(along.bn_stats, columns=6, loosens=False),
-    _makes(
-        along.tensor_partition_reduce, shape=lambda data, **_: (1, *data.shape[1:]), loosens=False
-    ),
-    _makes(along.tensor_tensor_scan, "data0", loosens=False),
+    _makes(along.bn_aggr, columns=2),
+    _makes(along.bn_stats, columns=6),
+    _makes(along.tensor_partition_reduce, shape=lambda data, **_: (1, *data.shape[1:])),
+    _makes(along.tensor_tensor_scan, "data0"),
     _writes(along.tensor_scalar_cumulative),
-    _makes(_affine_select, "on_true_tile"),
+    _makes(_affine_select, "on_true_tile", loosens=True),
+    _makes(dma.dma_transpose, "src", lambda src, **_: [src.shape[a] for a in dma.ORDERS[src.ndim]]),
+    _makes(places.local_gather, "src_buffer", _gathered),
+    _makes(places.max8, "src", columns=8),
+    _makes(places.nc_find_index8, columns=8, dtype=dtypes.uint32),
+    _makes(places.nc_match_replace8),
+    _makes(places.range_select, "on_true_tile", reduce_cmd=IDLE),
     _makes(
-        dma.dma_transpose,
-        "src",
-        lambda src, **_: [src.shape[a] for a in dma.ORDERS[src.ndim]],
-        loosens=False,
-    ),
-    _makes(places.local_gather, "src_buffer", _gathered, loosens=False),
-    _makes(places.max8, "src", columns=8, loosens=False),
-    _makes(places.nc_find_index8, columns=8, loosens=False, dtype=dtypes.uint32),
-    _makes(places.nc_match_replace8, loosens=False),
-    _makes(places.range_select, "on_true_tile", loosens=False, reduce_cmd=IDLE),
-    _makes(
-        places.sequence_bounds,
-        "segment_ids",
-        lambda segment_ids, **_: (1, 2, segment_ids._elements),
-        loosens=False,
+        places.sequence_bounds, "segment_ids", lambda segment_ids, **_: (1, 2, segment_ids.size)
     ),
     _writes(places.nc_stream_shuffle, "src", "dst", "shuffle_mask"),
     _makes(
-        products.nc_matmul, "stationary", _multiplied, cuts=False, dtype=dtypes.float32, buffer=PSUM
+        products.nc_matmul,
+        "stationary",
+        _multiplied,
+        cuts=False,
+        loosens=True,
+        dtype=dtypes.float32,
+        buffer=PSUM,
     ),
 )
 globals().update({function.__name__: function for function in _MADE})

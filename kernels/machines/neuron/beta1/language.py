@@ -8,6 +8,8 @@ Over 600 lines because in beta 1 all of them, moves, arithmetic and reductions, 
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import functools
 import math
 import operator
 import warnings
@@ -45,9 +47,9 @@ from kernels.machines.neuron.memory import (
 )
 from kernels.machines.neuron.operations import (
     FUNCTION,
+    REDUCTIONS,
     TABLE,
     MathOperation,
-    TileFunction,
     binary,
     reduced,
     reduction,
@@ -218,8 +220,8 @@ def store(dst, value, *, mask=None, **options) -> None:
 def _copied(operation, src, *, mask=None, dtype=None, **options) -> Beta1Tile:
     """A new tile in SBUF with the numbers of another."""
     tile, taken = _like(src, dtype), masked("copy", src, mask)
-    if machine().limits and src.buffer not in ON_CHIP:
-        _check("copy", src)
+    if machine().limits:
+        machine().check_operand("copy", "Vector", src)
     elementwise.tensor_copy(tile, taken, what="copy")
     return tile
 
@@ -328,7 +330,7 @@ def _applied(
         refuse(f"{name} of {' and '.join(map(str, operands))}: at least one operand is a tile")
     if core.limits:
         for operand in sources:
-            _check(name, operand)
+            core.check_operand(name, "Vector", operand)
     result = new(_spread(name, sources), sources[0].dtype if dtype is None else dtype)
 
     def apply(*values: np.ndarray) -> np.ndarray:
@@ -359,27 +361,10 @@ def _applied(
     return result
 
 
-def _check(name: str, operand) -> None:
-    lanes = machine().chip.lanes
-    if operand.buffer not in ON_CHIP:
-        refuse(f"{name}: {operand}; an engine reaches SBUF and PSUM only, nl.load it first")
-    if operand.shape[0] > lanes:
-        refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {lanes}")
-
-
-def _steps(name: str, *, mask=None) -> Any:
-    """What makes one of the several instructions of a function, all under its name."""
-
-    def step(operation: str, *operands, dtype=None, mask=mask) -> Beta1Tile:
-        return _applied(TABLE[operation], *operands, what=name, dtype=dtype, mask=mask)
-
-    return step
-
-
 def divide(x, y, *, dtype=None, mask=None, **options) -> Beta1Tile:
     """x / y. Costed as a reciprocal, 8 N, and a product, 2 N or N: the documents give no figure."""
     if _is_number(y):
-        return _steps("multiply", mask=mask)("multiply", x, 1.0 / y, dtype=dtype)
+        return _applied(TABLE["multiply"], x, 1.0 / y, dtype=dtype, mask=mask)
     return _applied(TABLE["divide"], x, y, dtype=dtype, mask=mask)
 
 
@@ -397,7 +382,7 @@ def static_cast(input_data, dtype) -> Any:
     """A copy in another dtype; of an array too, on the host."""
     if isinstance(input_data, np.ndarray):
         return dtypes.narrow(input_data, dtypes.of(dtype))
-    return _steps("static_cast")("copy", input_data, dtype=dtype)
+    return _applied(TABLE["copy"], input_data, what="static_cast", dtype=dtype)
 
 
 def dropout(x, rate, *, dtype=None, mask=None, **options) -> Beta1Tile:
@@ -481,24 +466,24 @@ def mean(x, axis, *, dtype=None, mask=None, keepdims: bool = False, **options) -
     )
     number = math.prod(x.shape[a] for a in axes)
     wanted = x.dtype if dtype is None else dtype
-    return _steps("mean")("multiply", total, 1.0 / number, dtype=wanted)
+    return _applied(TABLE["multiply"], total, 1.0 / number, what="mean", dtype=wanted)
 
 
 def rms_norm(
     x, w, axis, n: int, epsilon: float = 1e-6, *, dtype=None, mask=None, **options
 ) -> Beta1Tile:
     """x w over the root of the mean of x² along the last axes."""
-    step = _steps("rms_norm", mask=mask)
-    squares = step("square", x, dtype=float32)
+    step = functools.partial(_applied, what="rms_norm")
+    squares = step(TABLE["square"], x, dtype=float32, mask=mask)
     total = _reduced(TABLE["add"], squares, axis, what="rms_norm", mask=mask, keepdims=True)
-    moved = step("add", step("multiply", total, 1.0 / n, mask=None), epsilon, mask=None)
-    scaled = step("multiply", x, step("rsqrt", moved, mask=None), dtype=float32)
-    return step("multiply", scaled, w, dtype=x.dtype if dtype is None else dtype)
+    moved = step(TABLE["add"], step(TABLE["multiply"], total, 1.0 / n), epsilon)
+    scaled = step(TABLE["multiply"], x, step(TABLE["rsqrt"], moved), dtype=float32, mask=mask)
+    return step(TABLE["multiply"], scaled, w, dtype=x.dtype if dtype is None else dtype, mask=mask)
 
 
 def _in_sbuf(tile) -> Any:
     """A tile where the Tensor engine reads; the compiler copies what is in PSUM."""
-    return _steps("copy")("copy", tile) if tile.buffer == PSUM else tile
+    return _applied(TABLE["copy"], tile) if tile.buffer == PSUM else tile
 
 
 def transpose(x, *, dtype=None, mask=None, **options) -> Beta1Tile:
@@ -543,12 +528,12 @@ def gather_flattened(data, indices, *, mask=None, dtype=None, **options) -> Beta
 
 
 _OPERATIONS: dict[str, Any] = {
-    name: TileFunction(operation, _applied) for name, operation in TABLE.items() if name != "divide"
+    name: dataclasses.replace(operation, make=_copied if name == "copy" else _applied)
+    for name, operation in TABLE.items()
+    if name != "divide"
 } | {
-    "copy": TileFunction(TABLE["copy"], _copied),
-    "max": TileFunction(TABLE["maximum"], _reduced, "max"),
-    "min": TileFunction(TABLE["minimum"], _reduced, "min"),
-    "sum": TileFunction(TABLE["add"], _reduced, "sum"),
+    name: dataclasses.replace(TABLE[REDUCTIONS[name]], make=_reduced, shown=name)
+    for name in ("max", "min", "sum")
 }
 _DTYPES = {
     name: dtype
@@ -583,11 +568,11 @@ _SIGNS = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide
 _SIGNS |= {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
 for _sign, _name in {**_SIGNS, "neg": "negative"}.items():
     _operation = globals()[_name]
-    setattr(tiles.Operators, f"__{_sign}__", _method(_operation))
+    setattr(Beta1Tile, f"__{_sign}__", _method(_operation))
     if _sign in ("add", "sub", "mul", "truediv"):
-        setattr(tiles.Operators, f"__r{_sign}__", _method(_operation, swap=True))
+        setattr(Beta1Tile, f"__r{_sign}__", _method(_operation, swap=True))
     if _sign in ("add", "sub", "mul"):
-        setattr(tiles.Operators, f"__i{_sign}__", _in_place(_operation))
+        setattr(Beta1Tile, f"__i{_sign}__", _in_place(_operation))
 Beta1Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
 
 __all__ = [

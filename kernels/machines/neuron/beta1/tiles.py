@@ -24,17 +24,11 @@ from kernels.machines.neuron.memory import (
 from kernels.machines.neuron.tensors import Span, Viewable, offsets, sliced
 
 
-class Operators:
-    """What tiles and indexed tiles have in common: arithmetic, which nki.language gives them."""
+class Beta1Tile(Viewable):
+    """A tile of beta 1, or a tensor in HBM; nki.language gives it arithmetic."""
 
     __slots__ = ()
     __array_ufunc__ = None  # so that NumPy leaves `number * tile` to the tile
-
-
-class Beta1Tile(Operators, Viewable):
-    """A tile of beta 1, or a tensor in HBM."""
-
-    __slots__ = ()
 
     def __getitem__(self, key) -> Any:
         keys = key if isinstance(key, tuple) and not isinstance(key, Span) else (key,)
@@ -111,25 +105,15 @@ def grid(tile: Beta1Tile, keys: tuple[Any, ...]) -> Any:
 def _regular(tile: Beta1Tile, arrays: list[np.ndarray], shape: tuple[int, ...]) -> Any:
     """The view where the indices go in steps and stay inside."""
     strides = np.zeros(len(shape), int)
-    first, box = tile._offset, []
+    first = tile._offset
     for key, step, size in zip(arrays, tile._data.strides, tile.shape):
         affine = _affine(key.reshape((1,) * (len(shape) - key.ndim) + key.shape))
-        low, high = int(key.min()), int(key.max())
-        if affine is None or low < 0 or high >= size:
+        if affine is None or key.min() < 0 or key.max() >= size:
             return None
-        box.append((low, high + 1))
         first += affine[0] * step
         strides += np.multiply(affine[1], step)
-    known: Any = None
-    if tile._box is not None and tile._axes is not None and None not in tile._axes:
-        known = list(tile._box)
-        for (low, high), own in zip(box, tile._axes):
-            begin = known[own][0]
-            known[own] = (begin + low, begin + high)
-        known = tuple(known)
     par = 0 if all(a.size == 1 for a in arrays[: tile._par]) else tile._par
-    data = tile._strided(shape, strides.tolist(), first)._data
-    return Beta1Tile(tile._storage, data, known, None, par)
+    return Beta1Tile(tile._storage, tile._strided(shape, strides.tolist(), first)._data, par)
 
 
 def _grid_of(tile: View, places: np.ndarray, keys=None, dynamic: bool = False) -> Grid:
@@ -221,7 +205,7 @@ def _maker(value) -> int | None:
     return place if own and value.size == value._storage.data.size else None
 
 
-def assign(dst, value, mask: np.ndarray | None = None) -> None:
+def assign(dst, value) -> None:
     """dst = value: the result of the last instruction goes there at once; else a copy."""
     if not isinstance(value, View):
         elementwise.memset(dst, value)

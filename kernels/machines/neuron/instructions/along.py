@@ -8,13 +8,13 @@ from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import refuse
 from kernels.machines.neuron.instructions.common import (
     IDENTITY,
-    LOAD_REDUCE,
     RESET_REDUCE,
     accumulators,
-    load_accumulators,
+    begin,
+    column,
     not_both_in_psum,
-    number_or_column,
     on_gpsimd,
+    sized,
     tiles,
 )
 from kernels.machines.neuron.machine import machine
@@ -50,13 +50,8 @@ def tensor_reduce(
     tiles(what, dst=dst, data=data)
     operation = reduction(what, op)
     axes = reduce_axes(what, data, axis)
-    core = machine()
     left = math.prod(n for a, n in enumerate(data.shape) if a and a not in axes)
-    if core.limits and (dst._elements != left or dst.shape[0] != data.shape[0]):
-        refuse(
-            f"{what}: dst {dst} does not hold {data} reduced over {axes}; accepted: "
-            f"{data.shape[0]} partitions of {left} elements"
-        )
+    sized(what, "dst", dst, data.shape[0], left)
 
     def apply(values: np.ndarray) -> np.ndarray:
         numbers = reduced(operation, values, axes)
@@ -65,7 +60,7 @@ def tensor_reduce(
     n = data._elements
     half = dst.dtype == data.dtype == dtypes.bfloat16 and operation.name in ("add", "maximum")
     passes_on = operation.name in ("add", "multiply", "maximum", "minimum")
-    core.compute(
+    machine().compute(
         "Vector",
         what,
         apply,
@@ -85,9 +80,7 @@ def tensor_partition_reduce(dst, op, data, name=None) -> None:
     accepted = ("add", "maximum")
     if operation.name not in accepted:
         refuse(f"{what}: {operation!r}; accepted: {', '.join(accepted)}")
-    core = machine()
-    if core.limits and (dst.shape[0] != 1 or dst._elements != data._elements):
-        refuse(f"{what}: dst {dst}; accepted: 1 partition of {data._elements} elements")
+    sized(what, "dst", dst, 1, data._elements)
 
     def apply(values: np.ndarray) -> np.ndarray:
         ufunc = operation.function
@@ -105,12 +98,11 @@ def tensor_tensor_scan(
     tiles(what, dst=dst, data0=data0, data1=data1)
     first, second = binary(what, op0), binary(what, op1)
     not_both_in_psum(what, data0, data1)
-    columns, number = number_or_column(what, "initial", initial)
+    start = column(what, "initial", initial)
 
-    def apply(a: np.ndarray, b: np.ndarray, *column: np.ndarray) -> np.ndarray:
+    def apply(a: np.ndarray, b: np.ndarray, before: np.ndarray) -> np.ndarray:
         rows = a.shape[0]
-        a, b = a.reshape(rows, -1), b.reshape(rows, -1)
-        state = column[0].reshape(rows) if column else np.full(rows, number, np.float32)
+        a, b, state = a.reshape(rows, -1), b.reshape(rows, -1), np.reshape(before, -1)
         numbers = np.empty_like(a)
         for i in range(a.shape[1]):
             x = a[:, i]
@@ -121,7 +113,7 @@ def tensor_tensor_scan(
 
     n = data0._elements
     machine().compute(
-        "Vector", what, apply, dst, data0, data1, columns=columns, work=2 * n, across=True
+        "Vector", what, apply, dst, data0, data1, columns=[start], work=2 * n, across=True
     )
 
 
@@ -134,32 +126,29 @@ def tensor_scalar_cumulative(
     first, second = binary(what, op0), binary(what, op1)
     if second.name not in IDENTITY:
         refuse(f"{what}: op1 is {second!r}; accepted: {', '.join(IDENTITY)}")
-    registers, lanes = accumulators("Vector", src)
-    columns, number = number_or_column(what, "imm0", imm0, float32=True)
-    if reduce_cmd == RESET_REDUCE:
-        registers[lanes] = IDENTITY[second.name]
-    elif reduce_cmd == LOAD_REDUCE:
-        load_accumulators("imm1", registers, lanes, imm1)
+    sums, _ = accumulators("Vector", src)
+    operand = column(what, "imm0", imm0, float32=True)
+    begin(sums, reduce_cmd, second, "imm1", imm1)
 
-    def apply(values: np.ndarray, *column: np.ndarray) -> np.ndarray:
-        other = column[0].reshape(-1, 1) if column else number
-        flat = first.function(values.reshape(values.shape[0], -1), other)
-        state, numbers = registers[lanes], np.empty_like(flat)
+    def apply(values: np.ndarray, other: np.ndarray) -> np.ndarray:
+        flat = first.function(values.reshape(values.shape[0], -1), np.reshape(other, (-1, 1)))
+        state, numbers = sums, np.empty_like(flat)
         for i in range(flat.shape[1]):
             state = second.function(flat[:, i], state)
             numbers[:, i] = state
-        registers[lanes] = state
+        sums[:] = state
         return numbers.reshape(dst.shape)
 
-    machine().compute("Vector", what, apply, dst, src, columns=columns, across=True)
+    machine().compute("Vector", what, apply, dst, src, columns=[operand], across=True)
 
 
 def bn_stats(dst, data, name=None) -> None:
     """Count, mean and variance × count of the even elements, then of the odd ones."""
     tiles("bn_stats", dst=dst, data=data)
     core, n = machine(), data._elements
-    if core.limits and (n > 512 or dst._elements != 6):
-        refuse(f"bn_stats: {data} into {dst}; at most 512 elements a partition, into 6")
+    sized("bn_stats", "dst", dst, data.shape[0], 6)
+    if core.limits and n > 512:
+        refuse(f"bn_stats: {data}; accepted: at most 512 elements a partition")
 
     def apply(values: np.ndarray) -> np.ndarray:
         flat, parts = values.reshape(values.shape[0], -1), []
@@ -177,8 +166,9 @@ def bn_aggr(dst, data, name=None) -> None:
     """Mean and variance from the triples of bn_stats."""
     tiles("bn_aggr", dst=dst, data=data)
     core, n = machine(), data._elements
-    if core.limits and (n % 3 or dst._elements != 2):
-        refuse(f"bn_aggr: {data} into {dst}; triples, into 2")
+    sized("bn_aggr", "dst", dst, data.shape[0], 2)
+    if core.limits and n % 3:
+        refuse(f"bn_aggr: {data}; accepted: triples")
 
     def apply(values: np.ndarray) -> np.ndarray:
         count, mean, spread = np.moveaxis(values.reshape(values.shape[0], -1, 3), 2, 0)

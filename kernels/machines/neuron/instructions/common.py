@@ -76,27 +76,32 @@ def constant(what: str, name: str, value) -> np.float32:
     return np.float32(value)
 
 
-def is_column(what: str, name: str, operand, float32: bool = False) -> bool:
-    """Whether an operand is a tile, of float32 where only that will do, and no number."""
+def column(what: str, name: str, operand, float32: bool = False) -> View | np.float32:
+    """An operand of one number for each partition, a tile, of float32 where only that will do; or
+    of one for all."""
     if not isinstance(operand, View):
-        return False
-    if float32 and machine().limits and operand.dtype != np.float32:
-        refuse(f"{what}: {name} {operand} is {dtypes.name(operand.dtype)}; accepted: float32")
-    return True
-
-
-def number_or_column(
-    what: str, name: str, operand, float32: bool = False
-) -> tuple[list[View], np.float32]:
-    """An operand as `columns` of an instruction, and as a number where it is none."""
-    if is_column(what, name, operand, float32):
-        return [operand], np.float32(0)
-    return [], constant(what, name, operand)
+        return constant(what, name, operand)
+    if float32:
+        typed(f"{what}: {name}", operand, dtypes.float32)
+    return operand
 
 
 def on_gpsimd(what: str, function, dst: View, *sources: View, **options) -> None:
     """A program of the GpSimd engine, which takes a while to start; options of core.compute."""
     machine().compute("GpSimd", what, function, dst, *sources, extra=GPSIMD_START, **options)
+
+
+def sized(what: str, name: str, operand: View, partitions: int, elements: int) -> None:
+    """Refuse a tile of another size."""
+    if machine().limits and (operand.shape[0], operand._elements) != (partitions, elements):
+        refuse(f"{what}: {name} {operand}; accepted: {partitions} partitions of {elements}")
+
+
+def typed(what: str, operand: View, *accepted: np.dtype) -> None:
+    """Refuse a tile of another element type."""
+    if machine().limits and operand.dtype not in accepted:
+        names = ", ".join(map(dtypes.name, accepted))
+        refuse(f"{what}: {operand} is {dtypes.name(operand.dtype)}; accepted: {names}")
 
 
 def not_both_in_psum(what: str, one: View, other: View) -> None:
@@ -130,10 +135,22 @@ IDENTITY = {"add": 0.0, "subtract": 0.0, "multiply": 1.0, "maximum": -np.inf, "m
 REDUCERS = tuple(name for name in IDENTITY if name != "subtract")
 
 
-def accumulators(where: str, view: View) -> tuple[np.ndarray, slice]:
-    """An engine's accumulators, one for each partition, and which of them a tile uses."""
-    registers = machine().registers.setdefault(where, np.full(128, np.nan, np.float32))
-    return registers, slice(view._start, view._start + view.shape[0])
+def accumulators(where: str, view: View) -> list[np.ndarray]:
+    """An engine's accumulators for the partitions of a tile, and which of them are undefined."""
+    empty = np.full(128, np.nan, np.float32), np.zeros(128, bool)
+    registers = machine().registers.setdefault(where, empty)
+    return [every[view._start : view._start + view.shape[0]] for every in registers]
+
+
+def begin(sums: np.ndarray, command, operation, name: str, initial) -> None:
+    """What a command puts into accumulators before an instruction adds to them: nothing, or what an
+    operation begins with, or `initial`, a number or a tile with one for each partition."""
+    if command in (RESET, RESET_REDUCE):
+        sums[:] = IDENTITY[operation.name]
+    elif command == LOAD_REDUCE and isinstance(initial, View):
+        sums[:] = machine().read(name, initial).reshape(-1)
+    elif command == LOAD_REDUCE:
+        sums[:] = constant("reduce", name, initial)
 
 
 def reduce_last(
@@ -160,17 +177,13 @@ def reduce_last(
         return
     core = machine()
     operation = resolve("reduce", operation)
-    registers, lanes = accumulators(where, result)
-    spoilt = core.spoilt.setdefault(where, np.zeros(128, bool))
+    sums, spoilt = accumulators(where, result)
     if command not in (IDLE, REDUCE):
-        spoilt[lanes] = False
+        spoilt[:] = False
     undefined = core.loose
-    if command in (RESET, RESET_REDUCE):
-        registers[lanes] = IDENTITY[operation.name]
-    elif command == LOAD_REDUCE:
-        load_accumulators("reduce_init", registers, lanes, initial)
+    begin(sums, command, operation, "reduce_init", initial)
     if core.numbers and command in (REDUCE, RESET_REDUCE, LOAD_REDUCE):
-        if core.limits and np.isnan(registers[lanes]).all():
+        if core.limits and np.isnan(sums).all():
             refuse(
                 "reduce_cmd.reduce: nothing was put into the accumulators; start with reset_reduce"
             )
@@ -179,22 +192,12 @@ def reduce_last(
         ufunc = operation.function
         assert isinstance(ufunc, np.ufunc)
         with np.errstate(all="ignore"):
-            registers[lanes] = ufunc(registers[lanes], ufunc.reduce(values, axis=1))
+            sums[:] = ufunc(sums, ufunc.reduce(values, axis=1))
         if undefined is not None:
-            spoilt[lanes] |= undefined.reshape(result.shape[0], -1).any(axis=1)
+            spoilt |= undefined.reshape(result.shape[0], -1).any(axis=1)
     if out is not None:
-        if core.limits and (out.shape[0] != result.shape[0] or out._elements != 1):
-            refuse(f"reduce_res {out}; accepted: [{result.shape[0]}, 1]")
-        values = registers[lanes].copy()
-        fresh = core.write("reduce_res", out, -values if negate else values)
-        loose = spoilt[lanes].reshape(out.shape)
+        sized("reduce_res", "dst", out, result.shape[0], 1)
+        fresh = core.write("reduce_res", out, -sums if negate else sums.copy())
+        loose = spoilt.reshape(out.shape)
         core.mark_undefined("reduce_res", out, loose, (result,), (loose,))
         core.note(where, "reduce_res", out, (), work=READ_OUT, elements=READ_OUT, fresh=fresh)
-
-
-def load_accumulators(name: str, registers: np.ndarray, lanes: slice, initial) -> None:
-    """Put a number, or one of a tile for each partition, into an engine's accumulators."""
-    if isinstance(initial, View):
-        registers[lanes] = machine().read(name, initial).reshape(-1)
-    else:
-        registers[lanes] = constant("reduce", name, initial)

@@ -13,6 +13,7 @@ from kernels.machines.neuron.instructions.common import (
     dma_engine,
     oob_mode,
     tiles,
+    typed,
 )
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import PSUM, SBUF, Picked, View, is_undefined
@@ -35,23 +36,14 @@ def dma_copy(
 ) -> None:
     """Copy between HBM and SBUF: as many elements, in any shape; dtypes may differ."""
     tiles(what, dst=dst, src=src)
-    core = machine()
     _check_indirect(what, oob_mode, dst, src)
-    bad = getattr(src, "_bad", None)
-    if bad is None or not bad.any():
-        core.copy(what, dst, src)
-        return
-    # skipped rows stay as they are
-    rows = np.broadcast_to(bad.reshape(-1, *[1] * (src.ndim - 1)), src.shape).reshape(dst.shape)
-    before = core.numbers and dst._values()[rows].copy()
-    state = dst._states()
-    old = state if isinstance(state, int) else np.array(state)[rows]
-    core.copy(what, dst, src)
-    if core.numbers:
-        values = np.array(dst._values())
-        values[rows] = before
-        dst._put(values)
-    dst._change(rows, old)
+    taken = getattr(src, "_taken", None)
+    if taken is not None:  # the rows of dst that get nothing stay as they are
+        taken = np.broadcast_to(taken, src.shape).reshape(dst.shape)
+        if (own := getattr(dst, "_taken", None)) is not None:
+            taken = taken & own
+        dst = Picked(dst._storage, dst._places(), taken, dst._storage.data)
+    machine().copy(what, dst, src)
 
 
 def _check_indirect(what: str, beyond, *operands: View) -> None:
@@ -84,11 +76,9 @@ def dma_transpose(
     if order is None or (axes is not None and tuple(axes) != order):
         refuse(f"{what}: {src} by axes {axes}; accepted: {', '.join(map(str, ORDERS.values()))}")
     core = machine()
-    if core.limits:
-        if dst.buffer != SBUF or src.buffer == PSUM:
-            refuse(f"{what}: {src} into {dst}; from HBM or SBUF into SBUF")
-        if src.dtype != dst.dtype:
-            refuse(f"{what}: {src} and {dst} differ in dtype")
+    if core.limits and (dst.buffer != SBUF or src.buffer == PSUM):
+        refuse(f"{what}: {src} into {dst}; from HBM or SBUF into SBUF")
+    typed(what, dst, src.dtype)
     _check_indirect(what, ERROR, src)
     states = core.check_written(what, src)
     values = src._values().transpose(order) if core.numbers else None
@@ -101,7 +91,7 @@ def dma_transpose(
     core.read_from(src)
     moved = dst.size * dst.dtype.itemsize
     # Its elements go one by one on the side where they are not together.
-    core.note("DMA", what, dst, (src,), bytes_moved=moved, run=dst.dtype.itemsize, fresh=fresh)
+    core.note("DMA", what, dst, (src,), bytes=moved, run=dst.dtype.itemsize, fresh=fresh)
 
 
 def identity(tile: View) -> None:
@@ -109,7 +99,7 @@ def identity(tile: View) -> None:
     what, core = "shared_identity_matrix", machine()
     fresh = core.write(what, tile, np.eye(*tile.shape, dtype=np.float32))
     moved = tile.size * tile.dtype.itemsize
-    core.note("DMA", what, tile, (), bytes_moved=moved, run=tile._run, fresh=fresh)
+    core.note("DMA", what, tile, (), bytes=moved, run=tile._run, fresh=fresh)
 
 
 def dma_compute(
@@ -143,7 +133,7 @@ def dma_compute(
             total = values.reshape(dst.shape) + (0 if total is None else total)
     fresh = core.write(what, dst, total)
     moved = dst.size * dst.dtype.itemsize * len(srcs)
-    core.note("DMA", what, dst, tuple(srcs), bytes_moved=moved, run=dst._run, fresh=fresh)
+    core.note("DMA", what, dst, tuple(srcs), bytes=moved, run=dst._run, fresh=fresh)
 
 
 def core_barrier(data, cores, engine=GPSIMD, name=None) -> None:
@@ -179,4 +169,4 @@ def sendrecv(
     if states is not None:
         core.loosen(what, dst, (src,), (states,))
     size = dst.size * dst.dtype.itemsize
-    core.note("DMA", what, dst, (src,), bytes_moved=size, run=dst._run, fresh=fresh)
+    core.note("DMA", what, dst, (src,), bytes=size, run=dst._run, fresh=fresh)

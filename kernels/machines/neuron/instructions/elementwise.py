@@ -15,15 +15,15 @@ from kernels.machines.neuron.instructions.common import (
     SCALAR,
     UNKNOWN,
     VECTOR,
+    column,
     constant,
     halves,
-    is_column,
     not_both_in_psum,
-    number_or_column,
     on,
     packed_in_row,
     reduce_last,
     tiles,
+    typed,
 )
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import ON_CHIP, PSUM, SBUF, WRITTEN, View
@@ -87,12 +87,9 @@ def tensor_copy_predicated(dst, src, predicate, reverse_pred: bool = False, name
     what = "tensor_copy_predicated"
     tiles(what, dst=dst, predicate=predicate)
     core = machine()
-    if core.limits:
-        if predicate.dtype not in (dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.bool_):
-            refuse(f"{what}: predicate {predicate} is {predicate.dtype}; accepted: uint8, 16 or 32")
-        if isinstance(src, View) and src.dtype != dst.dtype:
-            refuse(f"{what}: src {src} and dst {dst} differ in dtype")
+    typed(what, predicate, dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.bool_)
     if isinstance(src, View):
+        typed(what, src, dst.dtype)
         not_both_in_psum(what, src, predicate)
     sources = (predicate, src) if isinstance(src, View) else (predicate,)
     n = dst._elements
@@ -130,10 +127,9 @@ def select_reduce(
     what = "select_reduce"
     tiles(what, dst=dst, predicate=predicate, on_true=on_true)
     not_both_in_psum(what, on_true, predicate)
-    columns, number = number_or_column(what, "on_false", on_false)
+    columns = (column(what, "on_false", on_false),)
 
-    def apply(condition: np.ndarray, values: np.ndarray, *column: np.ndarray) -> np.ndarray:
-        other = column[0] if column else number
+    def apply(condition: np.ndarray, values: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.where((condition != 0) != reverse_pred, values, other)
 
     numbers = machine().compute(
@@ -145,14 +141,12 @@ def select_reduce(
 def dropout(dst, data, prob, name=None) -> None:
     """Zeros in place of some elements, at random: not the hardware's numbers, but as many."""
     tiles("dropout", dst=dst, data=data)
-    columns, number = number_or_column("dropout", "prob", prob)
-    rng = machine().rng
+    rate, rng = column("dropout", "prob", prob), machine().rng
 
-    def apply(values: np.ndarray, *column: np.ndarray) -> np.ndarray:
-        drop = rng.random(values.shape) < (column[0] if column else number)
-        return np.where(drop, np.float32(0), values)
+    def apply(values: np.ndarray, share: np.ndarray) -> np.ndarray:
+        return np.where(rng.random(values.shape) < share, np.float32(0), values)
 
-    machine().compute("Vector", "dropout", apply, dst, data, columns=columns)
+    machine().compute("Vector", "dropout", apply, dst, data, columns=[rate])
 
 
 def tensor_tensor(
@@ -170,10 +164,11 @@ def tensor_tensor(
     psum = PSUM in (dst.buffer, data1.buffer, data2.buffer)
     if integers and not psum and engine in (None, UNKNOWN, GPSIMD):
         # The GpSimd cores compute with whole numbers, and wrap around.
-        def exact(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-            return np.asarray(operation.function(x, y)).astype(np.int64).astype(dst.dtype)
+        def exact(*numbers: np.ndarray) -> np.ndarray:
+            result = operation.function(*[number.astype(np.int64) for number in numbers])
+            return result.astype(np.int64).astype(dst.dtype)
 
-        core.compute("GpSimd", what, exact, *operands, exact=True, op=sums)
+        core.compute("GpSimd", what, exact, *operands, raw=True, op=sums)
         return
     where = on(what, engine, "Vector", "GpSimd")
     quick = all(o.dtype == dtypes.bfloat16 for o in operands) and packed_in_row(data1, data2)
@@ -260,21 +255,15 @@ def _in_steps(
     core = machine()
     columns = []
     for (_, operand, _), operation in zip(steps, operations):
-        if operation.inputs == 2 and is_column(what, "operand", operand, True):
-            columns.append(operand)
-        elif operation.inputs == 2:
-            constant(what, "operand", operand)
-        elif operand not in (None, 0, 0.0):
+        if operation.inputs == 1 and operand not in (None, 0, 0.0):
             refuse(f"{what}: {operation!r} takes 1 operands, and operand is {operand!r}")
+        number = 0.0 if operation.inputs == 1 else operand
+        columns.append(column(what, "operand", number, float32=True))
 
-    def apply(values: np.ndarray, *column: np.ndarray) -> np.ndarray:
-        vectors = iter(column)
-        for (_, operand, reverse), operation in zip(steps, operations):
-            if operation.inputs == 1:
-                values = operation.function(values)
-                continue
-            other: Any = next(vectors) if isinstance(operand, View) else np.float32(operand)
-            values = operation.function(*((other, values) if reverse else (values, other)))
+    def apply(values: np.ndarray, *others: np.ndarray) -> np.ndarray:
+        for (_, _, reverse), operation, other in zip(steps, operations, others):
+            pair = (other, values) if reverse else (values, other)
+            values = operation.function(*(pair if operation.inputs == 2 else (values,)))
         return values
 
     if any(operation.name == "rsqrt" for operation in operations) and engine != VECTOR:
@@ -325,10 +314,9 @@ def scalar_tensor_tensor(
     tiles(what, dst=dst, data=data, operand1=operand1)
     first, second = binary(what, op0), binary(what, op1)
     not_both_in_psum(what, data, operand1)
-    columns, number = number_or_column(what, "operand0", operand0)
+    columns = (column(what, "operand0", operand0),)
 
-    def apply(values: np.ndarray, tile: np.ndarray, *column: np.ndarray) -> np.ndarray:
-        other = column[0] if column else number
+    def apply(values: np.ndarray, tile: np.ndarray, other: np.ndarray) -> np.ndarray:
         values = first.function(other, values) if reverse0 else first.function(values, other)
         return second.function(tile, values) if reverse1 else second.function(values, tile)
 
@@ -367,13 +355,14 @@ def activation(
     operation = activation_function(what, op)
     core = machine()
     limits = core.limits
-    columns, factor = number_or_column(what, "scale", scale, float32=True)
-    tiled = bool(columns)
-    moved, shift = number_or_column(what, "bias", 0.0 if bias is None else bias)
-    columns += moved
-    if limits and moved and dtypes.is_integer(bias.dtype):
+    columns = (
+        column(what, "scale", scale, float32=True),
+        column(what, "bias", 0.0 if bias is None else bias),
+    )
+    numbered = [None if isinstance(one, View) else float(one) for one in columns]
+    if limits and isinstance(bias, View) and dtypes.is_integer(bias.dtype):
         refuse(f"{what}: bias {bias} is {bias.dtype}; accepted: float32, float16 and bfloat16")
-    if limits and shift != 0 and core.chip.generation == 2 and not core.beta1:
+    if limits and numbered[1] and core.chip.generation == 2 and not core.beta1:
         refuse(
             f"{what}: bias is the number {bias}, which needs NeuronCore-v3 (trn2); accepted on "
             f"{core.chip.name}: a tile [{data.shape[0]}, 1]"
@@ -382,15 +371,10 @@ def activation(
     if reducing.name != "add":
         refuse(f"{what}: reduce_op is {reduce_op!r}; accepted: nl.add")
 
-    def apply(values: np.ndarray, *column: np.ndarray) -> np.ndarray:
-        vectors = iter(column)
-        if tiled:
-            values = values * next(vectors)
-        elif factor != 1:
+    def apply(values: np.ndarray, factor: np.ndarray, shift: np.ndarray) -> np.ndarray:
+        if numbered[0] != 1:
             values = values * factor
-        if moved:
-            values = values + next(vectors)
-        elif shift != 0:
+        if bias is not None:
             values = values + shift
         if limits and operation.limits is not None:
             _in_range(what, operation, values)
@@ -405,7 +389,7 @@ def activation(
         data,
         columns=columns,
         work=data._elements,
-        detail=None if reduces else (operation.name, float(factor), float(shift)),
+        detail=None if reduces else (operation.name, *numbered),
     )
     if reduces and reduce_cmd == IDLE and reduce_op is not None:
         reduce_cmd = RESET_REDUCE

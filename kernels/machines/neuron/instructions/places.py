@@ -14,7 +14,9 @@ from kernels.machines.neuron.instructions.common import (
     needs,
     on_gpsimd,
     reduce_last,
+    sized,
     tiles,
+    typed,
 )
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import SBUF, View, is_undefined
@@ -116,10 +118,8 @@ def range_select(
     core = machine()
     if core.limits and np.float32(on_false_value) != np.float32(FP32_MIN):
         refuse(f"{what}: on_false_value is {on_false_value}; accepted: {FP32_MIN}")
-    if core.limits:
-        for bound in (bound0, bound1):
-            if bound.dtype != np.float32:
-                refuse(f"{what}: {bound} is {dtypes.name(bound.dtype)}; accepted: float32")
+    for bound in (bound0, bound1):
+        typed(what, bound, dtypes.float32)
     n = on_true_tile._elements
     places = np.float32(range_start) + np.arange(n, dtype=np.float32)[None]
 
@@ -143,8 +143,7 @@ def max8(dst, src, name=None) -> None:
     core, n = machine(), src._elements
     if core.limits and not 8 <= n <= 16384:
         refuse(f"max8: {src}; accepted: 8 to 16384 elements a partition")
-    if core.limits and dst._elements != 8:
-        refuse(f"max8: dst {dst}; accepted: [{src.shape[0]}, 8]")
+    sized("max8", "dst", dst, src.shape[0], 8)
 
     def apply(values: np.ndarray) -> np.ndarray:
         flat = values.reshape(values.shape[0], -1)
@@ -176,11 +175,9 @@ def nc_find_index8(dst, data, vals, name=None) -> None:
     what = "nc_find_index8"
     tiles(what, dst=dst, data=data, vals=vals)
     core, n = machine(), data._elements
-    if core.limits:
-        if not 8 <= n <= 16384 or vals._elements != 8 or dst._elements != 8:
-            refuse(f"{what}: {data}, {vals}, dst {dst}; accepted: 8 to 16384 elements, and 8 and 8")
-        if dst.dtype not in (dtypes.uint16, dtypes.uint32):
-            refuse(f"{what}: dst {dst} is {dst.dtype}; accepted: uint16 and uint32")
+    if core.limits and (not 8 <= n <= 16384 or vals._elements != 8 or dst._elements != 8):
+        refuse(f"{what}: {data}, {vals}, dst {dst}; accepted: 8 to 16384 elements, and 8 and 8")
+    typed(what, dst, dtypes.uint16, dtypes.uint32)
 
     def apply(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         places, _ = _matches(values, wanted, range(8))
@@ -303,13 +300,9 @@ def nc_n_gather(dst, data, indices, name=None) -> None:
         for operand in (dst, data, indices):
             if operand.buffer != SBUF:
                 refuse(f"{what}: {operand}; the GpSimd engine reaches SBUF only")
-        if indices.dtype != np.uint32 or dst.dtype != data.dtype:
-            refuse(
-                f"{what}: {indices} is {indices.dtype}, {data} {data.dtype}, dst {dst.dtype}; "
-                "accepted: uint32, and one dtype"
-            )
-        if indices._elements != dst._elements:
-            refuse(f"{what}: {indices._elements} indices for dst {dst}")
+    typed(what, indices, dtypes.uint32)
+    typed(what, dst, data.dtype)
+    sized(what, "indices", indices, dst.shape[0], dst._elements)
 
     def apply(values: np.ndarray, places: np.ndarray) -> np.ndarray:
         rows = values.shape[0]
@@ -333,8 +326,7 @@ def local_gather(
             refuse(f"{what}: {src_buffer} and {index}; as many partitions, a multiple of 16")
         if num_elem_per_idx not in (1, 2, 4, 8, 16, 32):
             refuse(f"{what}: num_elem_per_idx is {num_elem_per_idx}; accepted: 1, 2, 4, 8, 16, 32")
-        if index.dtype != np.uint16:
-            refuse(f"{what}: {index} is {index.dtype}; accepted: uint16")
+    typed(what, index, dtypes.uint16)
     valid = index.size // (rows // 16) if num_valid_indices is None else int(num_valid_indices)
 
     def apply(values: np.ndarray, places: np.ndarray) -> np.ndarray:

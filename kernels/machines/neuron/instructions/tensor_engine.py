@@ -6,7 +6,15 @@ import numpy as np
 
 from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import refuse
-from kernels.machines.neuron.instructions.common import UNKNOWN, matmul_perf_mode, needs, on, tiles
+from kernels.machines.neuron.instructions.common import (
+    UNKNOWN,
+    matmul_perf_mode,
+    needs,
+    on,
+    sized,
+    tiles,
+    typed,
+)
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import (
     PSUM,
@@ -19,14 +27,6 @@ from kernels.machines.neuron.memory import (
     spoiled,
 )
 
-MATMUL_DTYPES = (
-    dtypes.float32,
-    dtypes.tfloat32,
-    dtypes.bfloat16,
-    dtypes.float16,
-    dtypes.float8_e4m3,
-    dtypes.float8_e5m2,
-)
 SCALES = (0, 4, 8, 12)  # where in 32 partitions those of a tile may start, so that four fit
 
 
@@ -111,7 +111,8 @@ def _put_product(
         values = values.reshape(dst.shape)
         values = values + dtypes.wide(dst._values()) if adds else values
     fresh = core.write(what, dst, values, state=SUMMED)
-    core.note("Tensor", what, dst, sources, work=work, elements=n, fresh=fresh, summed=adds)
+    op = "sum" if adds else ""
+    core.note("Tensor", what, dst, sources, work=work, elements=n, fresh=fresh, op=op)
     loose = np.zeros((dst.shape[0], dst._elements), bool)
     for state, axis in zip(states, (0, 1)):
         if state is not None:
@@ -178,31 +179,24 @@ def _check_matmul(
         refuse(f"{what}: dst {dst}; the Tensor engine writes PSUM only")
     core.check_operand(what, "Tensor", dst)
     generation = core.chip.generation
-    accepted = MATMUL_DTYPES + ((dtypes.float8_e4m3fn,) if generation >= 4 else ())
-    for tile in (stationary, moving):
-        if tile.dtype not in accepted and not is_transpose:
-            refuse(
-                f"{what}: {tile} is {dtypes.name(tile.dtype)}; accepted: "
-                + ", ".join(map(dtypes.name, accepted))
-            )
+    if not is_transpose:
+        accepted = [dtypes.float32, dtypes.tfloat32, *dtypes.HALVES, *dtypes.EIGHTS]
+        if generation < 4:
+            accepted.remove(dtypes.float8_e4m3fn)
+        here = f"{what} on {core.chip.name}"
+        typed(here, stationary, *accepted)
+        typed(here, moving, *accepted)
+        typed(here, dst, dtypes.float32, *([dtypes.bfloat16] if generation >= 4 else []))
     wide = [tile.dtype in (dtypes.float32, dtypes.tfloat32) for tile in (stationary, moving)]
     if wide[0] != wide[1] and not is_transpose:
         refuse(
             f"{what}: {stationary} is {dtypes.name(stationary.dtype)} and {moving} "
             f"{dtypes.name(moving.dtype)}; float32 and tfloat32 go with each other only"
         )
-    results = (dtypes.float32,) + ((dtypes.bfloat16,) if generation >= 4 else ())
-    if dst.dtype not in results and not is_transpose:
-        refuse(
-            f"{what}: dst {dst} is {dtypes.name(dst.dtype)}; accepted on {core.chip.name}: "
-            + ", ".join(map(dtypes.name, results))
-        )
     if double:
         needs(f"{what} with perf_mode", 3)
-        eights = (*dtypes.EIGHTS,)
-        if any(
-            t.dtype not in eights or t.ndim != 3 or t.shape[1] != 2 for t in (stationary, moving)
-        ):
+        pairs = [t.dtype in dtypes.EIGHTS and t.shape[1:-1] == (2,) for t in (stationary, moving)]
+        if not all(pairs):
             refuse(
                 f"{what}: {stationary} and {moving} with perf_mode; accepted: float8 [K, 2, M] and "
                 "[K, 2, N]"
@@ -248,8 +242,7 @@ def nc_transpose(dst, data, engine=UNKNOWN, name=None, *, what: str = "nc_transp
     if core.limits:
         for operand in (dst, data):
             core.check_operand(what, where, operand)
-        if (dst.shape[0], dst._elements) != (f, p):
-            refuse(f"{what}: {data} does not become dst {dst}; accepted: [{f}, {p}]")
+        sized(what, "dst", dst, f, p)
         most = 32 if where == "Vector" else 128
         if max(p, f) > most:
             refuse(f"{what}: {data}; the {where} engine transposes at most [{most}, {most}]")
@@ -354,11 +347,9 @@ def nc_matmul_mx(
                 refuse(
                     f"{what}: {scale}; scales are in SBUF, from 0, 4, 8 or 12 of 32 partitions on"
                 )
-        if dst.buffer != PSUM or (dst.shape[0], dst._elements) != (
-            stationary._elements,
-            moving._elements,
-        ):
-            refuse(f"{what}: {stationary} and {moving} do not make dst {dst}")
+        if dst.buffer != PSUM:
+            refuse(f"{what}: dst {dst}; the Tensor engine writes PSUM only")
+        sized(what, "dst", dst, stationary._elements, moving._elements)
     adds = _adds(what, dst, accumulate)
     pairs = ((stationary, stationary_scale), (moving, moving_scale))
     states = [_scaled_states(what, tile, scale) for tile, scale in pairs]

@@ -21,7 +21,7 @@ from kernels.machines.neuron.instructions.common import VECTOR, tiles
 from kernels.machines.neuron.instructions.tensor_engine import spread
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import HBM, PSUM, READ, SBUF, SHARED_HBM, running
-from kernels.machines.neuron.operations import FUNCTION, TABLE, MathOperation, TileFunction
+from kernels.machines.neuron.operations import FUNCTION, REDUCTIONS, TABLE, MathOperation
 from kernels.machines.neuron.sizes import TileSize
 from kernels.machines.neuron.tensors import Register, Span, Tensor
 
@@ -40,11 +40,9 @@ class _Fields(type):
             n: v for n, v in fields.items() if not named and n not in taken and hasattr(cls, n)
         }
         fields = {n: v for n, v in fields.items() if n not in later}
-        missing: list[str] = []
-        if dataclasses.is_dataclass(cls):  # a field that nobody gives is not there
-            asked = list(taken)[1 + len(arguments) :]
-            needed = [n for n in asked if taken[n].default is inspect.Parameter.empty]
-            missing = [n for n in needed if n not in fields]
+        data = dataclasses.is_dataclass(cls)  # of which a field that nobody gives is not there
+        asked = [*taken.values()][1 + len(arguments) :]
+        missing = [p.name for p in asked if data and p.default is p.empty and p.name not in fields]
         instance = super().__call__(*arguments, **fields, **dict.fromkeys(missing))
         for name in missing:
             vars(instance).pop(name)
@@ -136,14 +134,7 @@ def broadcast_to(x: Tensor, shape: Sequence[int], dtype=None) -> Tensor:
     return _unary(TABLE["copy"], x.broadcast_to(wanted), dtype)
 
 
-def _elementwise(operation, *operands, dtype=None, **options) -> Tensor:
-    if len(operands) == operation.inputs + 1:
-        *operands, dtype = operands  # type: ignore[assignment]
-    make: Any = _binary if operation.inputs == 2 else _unary
-    return make(operation, *operands, dtype=dtype)
-
-
-def _binary(operation: MathOperation, x, y, dtype=None) -> Tensor:
+def _binary(operation: MathOperation, x, y, dtype=None, **options) -> Tensor:
     """x op y of tiles and numbers; one of them may have one element a partition."""
     operands = [t for t in (x, y) if isinstance(t, Tensor)]
     if not operands:
@@ -168,7 +159,7 @@ def _binary(operation: MathOperation, x, y, dtype=None) -> Tensor:
     return tile
 
 
-def _unary(operation: MathOperation, x, dtype=None) -> Tensor:
+def _unary(operation: MathOperation, x, dtype=None, **options) -> Tensor:
     name = operation.name
     tiles(name, x=x)
     tile = ndarray(x.shape, x.dtype if dtype is None else dtype)
@@ -230,12 +221,12 @@ def device_print(print_prefix: str, tensor) -> None:
 
 
 _OPERATIONS = {
-    name: TileFunction(operation, _elementwise)
+    name: dataclasses.replace(operation, make=_binary if operation.inputs == 2 else _unary)
     for name, operation in TABLE.items()
     if name != "divide"
 } | {
-    name: TileFunction(TABLE[operation], _reduced, name)
-    for name, operation in (("max", "maximum"), ("min", "minimum"), ("sum", "add"))
+    name: dataclasses.replace(TABLE[REDUCTIONS[name]], make=_reduced, shown=name)
+    for name in ("max", "min", "sum")
 }
 globals().update(dtypes.ALL | _OPERATIONS)
 
