@@ -547,6 +547,7 @@ def lab(tmp_path):
         files = (tmp_path / "JUPYTER_RUNTIME_DIR").glob  # there before the server has written it
         wait(infos := lambda: [t for f in files("jpserver-*.json") if "}" in (t := f.read_text())])
         info = json.loads(infos()[0])
+        assert info["hostname"] == "localhost" and info["token"]  # nobody else is listened to
         yield f"http://127.0.0.1:{info['port']}/lab/tree/mine.ipynb?token={info['token']}"
     finally:
         server.terminate()

@@ -327,3 +327,11 @@ def test_the_cache_stays_small(monkeypatch, tmp_path):
         gpsimd.run(right(guard=f"if (!t) exit({number});"), "twice", X)
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(kept) == 4 and sum(path.stat().st_size for path in kept) < 3e6
+
+
+def test_a_damaged_program_is_told_and_made_anew(monkeypatch, tmp_path):
+    monkeypatch.setenv(cache.FOLDER, str(tmp_path))
+    make = lambda path: path.write_bytes(b"whole")
+    compiler._kept("program", make).write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="program is made anew: its checksum"):
+        assert compiler._kept("program", make).read_bytes().startswith(b"whole")

@@ -2,10 +2,12 @@
 
 import contextlib
 import functools
+import hashlib
 import os
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -185,19 +187,27 @@ def _key(texts: Mapping[str, str]) -> str:
 
 
 def _kept(name: str, make: Callable[[Path], None]) -> Path:
-    """The file `name` of the cache; `make(path)` writes it where it is missing. It is made in a
-    folder of its own and moved into place: two processes may make it at a time."""
-    place = cache.folder("gpsimd")
+    """The file `name` of the cache; `make(path)` writes it where it is missing or damaged. It is
+    made in a folder of its own and moved into place: two processes may make it at a time. A
+    checksum stands behind its end, where neither the linker nor the loader looks."""
+    place = cache.folder("gpsimd-programs")
     target = place / name
     try:
-        os.utime(target)  # the cache drops what was not used for longest
+        made, checksum = (data := target.read_bytes())[:-32], data[-32:]
+        if checksum == hashlib.sha256(name.encode() + made).digest():
+            os.utime(target)  # the cache drops what was not used for longest
+            return target
+        warnings.warn(f"{target} is made anew: its checksum is another", stacklevel=2)
     except FileNotFoundError:
-        with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=place) as folder:
-            fresh = Path(folder) / "made"
-            make(fresh)
-            os.replace(fresh, target)
-        with contextlib.suppress(OSError):  # another process may tidy too
-            files = [file for file in place.iterdir() if file.is_file()]
-            for old in sorted(files, key=lambda f: f.stat().st_mtime)[:-KEPT]:
-                old.unlink()
+        pass
+    with tempfile.TemporaryDirectory(prefix="gpsimd-", dir=place) as folder:
+        fresh = Path(folder) / "made"
+        make(fresh)
+        with fresh.open("r+b") as file:
+            file.write(hashlib.sha256(name.encode() + file.read()).digest())
+        os.replace(fresh, target)
+    with contextlib.suppress(OSError):  # another process may tidy too
+        files = [file for file in place.iterdir() if file.is_file()]
+        for old in sorted(files, key=lambda f: f.stat().st_mtime)[:-KEPT]:
+            old.unlink()
     return target
