@@ -72,6 +72,8 @@ def test_the_same_seed_gives_the_same_order_and_another_another():
     f = jax.jit(scaled("parallel", "parallel"), static_argnames="interpret")  # traced once
     one, again, other = (simulate(f, SQUARE, seed=s, cores=1).order for s in (1, 1, 2))
     assert np.array_equal(one, again) and not np.array_equal(one, other)
+    before = simulate(f, SQUARE, seed=0, cores=1).order  # two orders have each pair both ways
+    assert np.array_equal(one, before[::-1])
 
 
 def test_a_refusal_leaves_the_machine_usable():

@@ -193,8 +193,8 @@ def _kept(name: str, make: Callable[[Path], None]) -> Path:
     place = cache.folder("gpsimd-programs")
     target = place / name
     try:
-        made, checksum = (data := target.read_bytes())[:-32], data[-32:]
-        if checksum == hashlib.sha256(name.encode() + made).digest():
+        program, checksum = (data := target.read_bytes())[:-32], data[-32:]
+        if checksum == hashlib.sha256(name.encode() + program).digest():
             os.utime(target)  # the cache drops what was not used for longest
             return target
         warnings.warn(f"{target} is made anew: its checksum is another", stacklevel=2)
