@@ -12,13 +12,14 @@ import pytest
 from typer.testing import CliRunner
 from xla_flags import quick_to_compile
 
-from kernels.cli import app
+from kernels.cli import app, terminal
 
 
 def run(*words, columns=120):
     """What a command of the package says, and its exit code."""
-    env = {"COLUMNS": str(columns), "NO_COLOR": "1"}
-    return CliRunner().invoke(app, [*map(str, words)], env=env)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terminal.console, "width", columns)  # a dumb terminal has 80 whatever it says
+        return CliRunner().invoke(app, [*map(str, words)], env={"NO_COLOR": "1"})
 
 
 @contextlib.contextmanager
