@@ -59,9 +59,13 @@ def faults():
 
 @pytest.fixture(scope="module")
 def tab(browser):
-    """A page that shows one address after another, and loads once what they have in common."""
+    """A page that shows one address after another."""
     # What plays would keep the theme from its work after a change of width.
-    return browser.new_context(reduced_motion="reduce").new_page()
+    page = browser.new_context(reduced_motion="reduce").new_page()
+    cache = page.context.new_cdp_session(page)  # what it holds already would weigh nothing
+    cache.send("Network.enable")
+    cache.send("Network.setCacheDisabled", {"cacheDisabled": True})
+    return page
 
 
 @pytest.fixture
