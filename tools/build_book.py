@@ -328,7 +328,7 @@ def keep(path, notebook, **data):
 
 
 def run_notebooks(paths, timeout, say):
-    """Put every notebook in the cache, one more at a time than there are cores.
+    """Put every notebook in the cache, one at a time for each core.
 
     Args:
         paths: of the notebooks.
@@ -380,8 +380,7 @@ def run_notebooks(paths, timeout, say):
     # Threads are enough: each notebook's kernel is a process of its own.
     with (
         tempfile.TemporaryDirectory() as compiled,
-        # One more than the cores: a kernel that starts or ends waits for seconds.
-        ThreadPoolExecutor(max_workers=cores + 1) as pool,
+        ThreadPoolExecutor(max_workers=cores) as pool,
     ):
         # Those that ask the compiler most take longest: begun first, none is waited for at the end.
         jobs = [pool.submit(run, path) for path in sorted(todo, key=asks, reverse=True)]

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 __all__ = ["array", "brief", "fail", "located", "one_of", "positive_int", "same", "user_file"]
-__all__ += ["FLOATS"]
 FLOATS = ("float32", "bfloat16")  # the dtypes of most kernels
 TENSORS = ("torch.float32", "torch.bfloat16")  # the same of PyTorch
 

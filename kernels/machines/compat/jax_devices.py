@@ -9,7 +9,7 @@ such as a copy that nobody waited for, is an error. Without a seed devices go in
 at once, and what is left behind does not matter.
 
 Private: `shared_memory` and `interpret_pallas_call` of `jax._src.pallas.mosaic.interpret`,
-`dispatch` and `source_info_util` of `jax._src`. Seen in JAX 0.10.2; since 0.12 a clock is an
+`source_info_util` of `jax._src`. Seen in JAX 0.10.2; since 0.12 a clock is an
 object, and cores are named by pairs.
 """
 

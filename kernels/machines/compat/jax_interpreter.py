@@ -1,7 +1,7 @@
 """JAX's simulation of a TPU: what it says of races, and some of its habits put right.
 
-Private: `jax._src.pallas.mosaic.interpret` and the loggers of `jax._src`. Seen in JAX 0.10.2 and
-0.12.0.1.
+Private: `jax._src.pallas.mosaic.interpret`, `dispatch` and the loggers of `jax._src`. Seen
+in JAX 0.10.2 and 0.12.0.1.
 """
 
 import contextlib

@@ -96,26 +96,26 @@ def pull(job: Job, cotangents: Sequence[Any], **more: Any) -> list[np.ndarray]:
     """The gradients by the wanted arguments; one compilation instead of one for each operation, and
     none for the values of another draw."""
     call, arrays = _call(job, **more)
-    gradient = _jitted(job, lambda: _pulled(job, call), more)
+    gradient = _jitted(job, call, more, pulled=True)
     return [np.asarray(g) for g in gradient(list(cotangents), *arrays)[1]]
 
 
 def whole(job: Job, **more: Any) -> tuple[Callable[..., Any], list[Any]]:
     """The call as one program of the arrays that it takes, and these; compiled as in `pull`."""
     call, arrays = _call(job, **more)
-    return _jitted(job, lambda: call, more), arrays
+    return _jitted(job, call, more, pulled=False), arrays
 
 
-def _jitted(job: Job, make: Callable[[], Any], more: dict[str, Any]) -> Callable[..., Any]:
-    """What `make` makes of a job, compiled once for all draws."""
+def _jitted(job: Job, call: Any, more: dict[str, Any], *, pulled: bool) -> Callable[..., Any]:
+    """A job's call, or its gradients, compiled once for all draws."""
     import jax
 
     fixed = [a for i, a in enumerate(job.arguments) if i not in _traced(job)]
     ids = [(a.shape, a.tobytes()) if isinstance(a, np.ndarray) else id(a) for a in fixed]
     options = *job.options, *map(id, job.options.values()), str(more)
-    key = job.function, job.wanted, _traced(job), *ids, *options
+    key = pulled, job.function, job.wanted, _traced(job), *ids, *options
     # What has an id in the key is kept with the function.
-    function = _made.pop(key) if key in _made else jax.jit(make())
+    function = _made.pop(key) if key in _made else jax.jit(_pulled(job, call) if pulled else call)
     _made[key] = function
     if len(_made) > KEPT:
         _made.pop(next(iter(_made)))
