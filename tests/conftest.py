@@ -35,6 +35,12 @@ def pytest_addoption(parser):
     )
 
 
+def pytest_xdist_auto_num_workers(config):
+    """One worker more than there are cores: a fifth of their time they wait, for a browser or a
+    child. The quick tier has neither."""
+    return os.cpu_count() + (config.getoption("tier") != "quick")
+
+
 def pytest_configure(config):
     """Tests compile far more than they run: XLA's compiler for the CPU shall be quick, its code
     need not be. XLA reads its flags once, when it starts, so the tests' children do not get them:

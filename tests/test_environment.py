@@ -208,7 +208,8 @@ def ci_run(
         shutil.copy(ROOT / name, root / name)
     (tmp_path / "copies").mkdir()
     programs = {
-        "make": f'echo "make $*" >> "{root}/asked"\n'
+        "make": f'[ "$1" != -s ] || exec echo "$*" >> "{root}/fetched"\n'
+        f'echo "make $*" >> "{root}/asked"\n'
         f'[ "$1" != -C ] || find "$2" > "{tmp_path}/copied"\n'
         f'case "$*" in *"{fails}") exit 1; esac',
         "df": f'printf "head\\nroot 1 1 {gigabytes << 20} 1%% /\\n"',
@@ -232,6 +233,10 @@ def ci_run(
     expected = re.sub(rf"(?<={re.escape(fails)})$", "  FAILED", asked, flags=re.M)
     assert re.findall(r"^--- +\d+ s  (.*\n)", done.stdout, re.M) == expected.splitlines(True)
     assert re.sub(r"^ +\d+ s  ", "", done.stdout.split("\n\n")[-1], flags=re.M) == expected
+    # Of what it runs, it fetches before what it can.
+    fetched = (root / "fetched").read_text() if (root / "fetched").exists() else ""
+    assert ("VENV=.venv-xla EXTRAS=xla\n" in fetched) >= ("make test-xla" in asked)
+    assert (f"venv PYTHON={ANOTHER}\n" in fetched) == (f"book PYTHON={ANOTHER}" in asked)
     asked = re.sub(r"-C \S+ ", "-C COPY ", asked).splitlines()
     return done.returncode, asked, done.stderr
 
