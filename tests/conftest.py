@@ -35,6 +35,7 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(optionalhook=True)  # some runs go without xdist
 def pytest_xdist_auto_num_workers(config):
     """One worker more than there are cores: a fifth of their time they wait, for a browser or a
     child. The quick tier has neither."""
