@@ -9,8 +9,7 @@ from rich.markup import escape
 
 from kernels.cli.options import GradientOption, WorkloadOption
 from kernels.cli.terminal import console, errors, progress, reported, writable
-from kernels.figures.table import Table
-from kernels.figures.units import format_seconds
+from kernels.figures.table import Table, format_seconds
 from kernels.machines.checks import fail, one_of
 from kernels.proof.catalog import OPERATORS, Implementation, find
 

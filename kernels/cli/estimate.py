@@ -13,8 +13,7 @@ from rich.markup import escape
 
 from kernels.cli.options import GradientOption, TimeoutOption, WorkloadOption, largest, repeated
 from kernels.cli.terminal import console, errors, reported, writable
-from kernels.figures.table import Table
-from kernels.figures.units import format_seconds
+from kernels.figures.table import Table, format_seconds
 from kernels.machines.checks import fail
 from kernels.proof.catalog import find
 

@@ -10,8 +10,7 @@ import typer
 
 from kernels.cli.options import ArgsOption, Entry, TimeoutOption, WorkloadOption, only_for, subject
 from kernels.cli.terminal import console, file_and_name, note, progress, reported
-from kernels.figures.table import Table
-from kernels.figures.units import format_seconds
+from kernels.figures.table import Table, format_seconds
 from kernels.machines.checks import fail, kept_by_jax, one_of
 
 
