@@ -50,7 +50,6 @@ def area(left, top, right, bottom):
     return jnp.where(product > 0, product, 0.0)
 
 
-__all__ = ["block_for", "nms_in_blocks", "settled"]
 LOOPS = 8  # at most, over the blocks; each sees the boxes from its first block on
 
 
