@@ -18,8 +18,8 @@ from kernels.machines.checks import fail
 from kernels.proof.catalog import find
 
 if TYPE_CHECKING:
+    from kernels.figures import Key
     from kernels.proof.backends.base import Backend, Job
-    from kernels.proof.workload import Workload
 
 COLUMNS = ("entry and workload", "chip", "time", "band", "binds", "of peak", "of HBM")
 RIGHT = ("time", "band", "of peak", "of HBM")
@@ -49,7 +49,7 @@ def estimate(
     ] = False,
 ) -> None:
     """Estimate run times on a TPU, a NeuronCore or a GPU; nothing is measured."""
-    from kernels.figures import add, estimated, store
+    from kernels.figures import add, store
     from kernels.figures.schema import LATE
     from kernels.machines.base import CompileError
     from kernels.machines.tpu.diagnose import TpuCompileError
@@ -88,7 +88,7 @@ def estimate(
             if words := getattr(answer, "on_data", ranged):
                 failed.append((question, ValueError(f"not kept, for {words}")))
                 continue
-            kept = estimated(*question.key, answer, question.backend.versions)
+            kept = question.key.estimated(answer, question.named, question.backend.versions)
             if late or LATE not in kept.method:
                 records.append(kept)
                 continue
@@ -111,13 +111,14 @@ def estimate(
 
 
 class _Question(NamedTuple):
-    """One estimate that is asked for. key: operator, implementation, workload and pass."""
+    """One estimate that is asked for: of a workload, named as records have it."""
 
     title: str
     chip: str
     backend: Backend
     job: Job
-    key: tuple[str, str, Workload, str]
+    key: Key
+    named: str
 
 
 def _questions(
@@ -127,6 +128,7 @@ def _questions(
 
     Raises ValueError where nothing of it can be estimated.
     """
+    from kernels.figures import Key, schema
     from kernels.proof.ladder import Subject
 
     named = list(find(entry))
@@ -159,9 +161,10 @@ def _questions(
                 if len(able) > 1 or figures:
                     continue
                 fail("--gradient", f"given for {entry} on {problem}", "what has gradients")
-            key = o.name, i.name, problem, "gradient" if gradient else "forward"
+            pass_ = "gradient" if gradient else "forward"
+            key = Key.of(o.name, i.name, problem, chip, pass_)
             title = f"{name}  {problem}{' gradient' * gradient}"
-            questions.append(_Question(title, chip, i.backend, job, key))
+            questions.append(_Question(title, chip, i.backend, job, key, schema.title(problem)))
     if not questions:
         fail("--figures", f"given for {entry}", "what the book gives such figures of")
     return questions

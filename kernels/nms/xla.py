@@ -1,4 +1,7 @@
-"""Three ways in plain JAX: box by box, all pairs of boxes at once, and block by block."""
+"""Three ways in plain JAX: box by box, all pairs of boxes at once, and block by block.
+
+The order of the boxes and their overlaps are those of the other implementations too.
+"""
 
 import functools
 
@@ -7,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 SMALLEST_UNION = 1e-5
+LOOPS = 8  # at most, over the blocks; each sees the boxes from its first block on
 
 
 def by_score(boxes, scores):
@@ -48,9 +52,6 @@ def area(left, top, right, bottom):
     """Of boxes; where it is not positive, nothing is overlapped, and 0 will do."""
     product = (right - left) * (bottom - top)
     return jnp.where(product > 0, product, 0.0)
-
-
-LOOPS = 8  # at most, over the blocks; each sees the boxes from its first block on
 
 
 @functools.partial(jax.jit, static_argnames="threshold")
