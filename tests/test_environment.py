@@ -251,6 +251,9 @@ def test_the_whole_run_has_both_suites_and_another_python(tmp_path):
     copied = (tmp_path / "copied").read_text()
     assert "/README.md" in copied and "/kernels\n" in copied
     assert ".venv" not in copied and "__pycache__" not in copied
+    # The tier test covers what the tier full runs through.
+    optimised = (ROOT / "Makefile").read_text().split("\ntest-optimised: ")[1].split("\n\n")[0]
+    assert "pytest tests/proof/test_ladder.py" in optimised and "--tier" not in optimised
 
 
 def test_what_the_whole_run_leaves_out_runs_each_week():

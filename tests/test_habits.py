@@ -137,7 +137,7 @@ PACKAGE = ("kernels", "validation")
 CODE = (*PACKAGE, "tools", "book/_ext")
 SAY_NOTHING = {"found", "told", "given", "each", "there", "of", "took", "made"}
 LONG = 600  # lines of a file, from which on it says why
-MOST = {"kernels": 54_900, "tests": 26_600}  # lines of Python
+MOST = {"kernels": 54_680, "tests": 26_600}  # lines of Python
 
 
 def sources(*folders):
@@ -201,17 +201,18 @@ def test_a_public_class_name_means_one_thing():
 
 
 def silent(text):
-    """Whether a long file does not say why it is."""
+    """Whether a long file does not say why it is, or another says that it were long."""
     said = " ".join((ast.get_docstring(ast.parse(text)) or "").split())
-    return text.count("\n") > LONG and f"Over {LONG} lines because" not in said
+    return (text.count("\n") > LONG) != (f"Over {LONG} lines because" in said)
 
 
 def test_a_long_file_says_why():
     long = [path for path, text in sources(*CODE, "tests").items() if silent(text)]
-    assert not long, "split it, or say why in its docstring: " + ", ".join(long)
+    assert not long, "split it, or say why in its docstring, if it is long: " + ", ".join(long)
     lines = "x = 1\n" * LONG
     assert silent(f'"""What it is."""\n{lines}') and not silent(lines)
-    assert not silent(f'"""What it is. Over 600 lines\nbecause it is a table."""\n{lines}')
+    why = '"""What it is. Over 600 lines\nbecause it is a table."""\n'
+    assert silent(why) and not silent(why + lines)
 
 
 @pytest.mark.parametrize("folder", MOST)

@@ -22,8 +22,7 @@ from kernels.machines.tpu import pool
 from kernels.machines.tpu.export import export
 from kernels.matmul import matmul
 from kernels.yours import proving
-from kernels.yours.report import SKIPPED, ProblemResult, Report
-from kernels.yours.symptoms import ANCHORS, see
+from kernels.yours.report import ANCHORS, SKIPPED, ProblemResult, Report, see
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "book" / "symptoms.md").read_text(encoding="utf-8")

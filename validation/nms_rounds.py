@@ -143,7 +143,7 @@ def rounds(boxes: Any, scores: Any, threshold: float, *, block: int | None = Non
     import jax.numpy as jnp
     import numpy as np
 
-    from kernels.nms.overlap import by_score, overlaps
+    from kernels.nms.xla import by_score, overlaps
 
     _, sides = by_score(jnp.asarray(boxes), jnp.asarray(scores))
     n = len(scores)

@@ -26,7 +26,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from kernels.attention import xla
 from kernels.attention.arguments import AttentionSpec
 from kernels.machines import checks
-from kernels.machines.gpu.interpreted import interprets
+from kernels.machines.gpu.simulator import interprets
 
 TQ, TK = 64, 128  # queries of a warpgroup, keys of a step
 MEMORY_REGISTERS = 40  # of a thread that only copies

@@ -12,7 +12,6 @@ from kernels.attention import shipped
 from kernels.attention import xla as formula
 from kernels.attention.layout import by_rows
 
-__all__ = ["xla_sliced"]
 xla = by_rows(formula.attention)
 sdpa = by_rows(formula.sdpa)
 

@@ -24,7 +24,6 @@ from kernels.attention.arguments import AttentionSpec
 from kernels.machines.checks import fail
 from kernels.machines.pallas import interprets
 
-__all__ = ["splash_blocks"]
 LANES = 128
 
 

@@ -18,6 +18,7 @@ from kernels.cli.judge import judge
 from kernels.cli.list_ import list_
 from kernels.cli.nki import nki
 from kernels.cli.prove import prove
+from kernels.cli.terminal import reported
 from kernels.cli.tune import tune
 from kernels.cli.validate import validate
 from kernels.cli.verify import verify
@@ -62,4 +63,4 @@ def start(
 # In the order of the help.
 app.command("list")(list_)
 for command in (verify, prove, judge, explain, estimate, tune, guard, nki, bench, validate):
-    app.command()(command)
+    app.command()(reported()(command))

@@ -8,9 +8,8 @@ import typer
 from rich.markup import escape
 
 from kernels.cli.options import GradientOption, WorkloadOption
-from kernels.cli.terminal import console, errors, progress, reported, writable
-from kernels.figures.table import Table
-from kernels.figures.units import format_seconds
+from kernels.cli.terminal import console, errors, progress, writable
+from kernels.figures.table import Table, format_seconds
 from kernels.machines.checks import fail, one_of
 from kernels.proof.catalog import OPERATORS, Implementation, find
 
@@ -29,35 +28,34 @@ def bench(
     record: Annotated[bool, typer.Option(help="Keep them in results/measured.csv.")] = False,
 ) -> None:
     """Measure operators on this machine, in turn; the sizes of the book's figures by default."""
-    with reported():
-        from kernels import figures
-        from kernels.figures import benchmark, store
+    from kernels import figures
+    from kernels.figures import benchmark, store
 
-        one_of("--device", device, ("cpu", "cuda"))
-        writable(store.RESULTS / "measured.csv" if record and store.RESULTS.is_dir() else None)
-        chosen: dict[str, list[Implementation]] = {}
-        for operator, implementation in dict.fromkeys(find(*entries)):
-            if reason := implementation.backend.why_not("measure", device):
-                errors.print(f"[yellow]{operator.name}/{implementation.name}: {reason}[/]")
-            else:
-                chosen.setdefault(operator.name, []).append(implementation)
-        if not chosen:
-            fail("entry", ", ".join(entries), f"one that runs on {device} here")
-        for name, implementations in chosen.items():
-            operator, problems = OPERATORS[name], OPERATORS[name].workloads
-            named = problems.figures or problems.named[:1]
-            for problem in named if workload is None else [problems.find(workload)]:
-                able = [i for i in implementations if i.accepts(problem)]
-                with progress(counted=False) as bar:
-                    task = bar.add_task("")
-                    say = lambda words: bar.update(task, description=escape(words))  # noqa: B023
-                    more: dict[str, Any] = dict(device=device, gradient=gradient, progress=say)
-                    measurement = benchmark.bench(operator, able, problem, repeats=repeats, **more)
-                for refusing, reason in measurement.refused.items():
-                    errors.print(f"[yellow]{name}/{refusing}, {problem}:[/] {escape(reason)}")
-                if record:
-                    figures.add("measured.csv", measurement.records())
-                console.print(_table(measurement))
+    one_of("--device", device, ("cpu", "cuda"))
+    writable(store.RESULTS / "measured.csv" if record and store.RESULTS.is_dir() else None)
+    chosen: dict[str, list[Implementation]] = {}
+    for operator, implementation in dict.fromkeys(find(*entries)):
+        if reason := implementation.backend.why_not("measure", device):
+            errors.print(f"[yellow]{operator.name}/{implementation.name}: {reason}[/]")
+        else:
+            chosen.setdefault(operator.name, []).append(implementation)
+    if not chosen:
+        fail("entry", ", ".join(entries), f"one that runs on {device} here")
+    for name, implementations in chosen.items():
+        operator, problems = OPERATORS[name], OPERATORS[name].workloads
+        named = problems.figures or problems.named[:1]
+        for problem in named if workload is None else [problems.find(workload)]:
+            able = [i for i in implementations if i.accepts(problem)]
+            with progress(counted=False) as bar:
+                task = bar.add_task("")
+                say = lambda words: bar.update(task, description=escape(words))  # noqa: B023
+                more: dict[str, Any] = dict(device=device, gradient=gradient, progress=say)
+                measurement = benchmark.bench(operator, able, problem, repeats=repeats, **more)
+            for refusing, reason in measurement.refused.items():
+                errors.print(f"[yellow]{name}/{refusing}, {problem}:[/] {escape(reason)}")
+            if record:
+                figures.add("measured.csv", measurement.records())
+            console.print(_table(measurement))
 
 
 def _table(measurement: Measurement) -> Table:

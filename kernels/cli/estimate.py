@@ -12,15 +12,14 @@ import typer
 from rich.markup import escape
 
 from kernels.cli.options import GradientOption, TimeoutOption, WorkloadOption, largest, repeated
-from kernels.cli.terminal import console, errors, reported, writable
-from kernels.figures.table import Table
-from kernels.figures.units import format_seconds
+from kernels.cli.terminal import console, errors, writable
+from kernels.figures.table import Table, format_seconds
 from kernels.machines.checks import fail
 from kernels.proof.catalog import find
 
 if TYPE_CHECKING:
+    from kernels.figures import Key
     from kernels.proof.backends.base import Backend, Job
-    from kernels.proof.workload import Workload
 
 COLUMNS = ("entry and workload", "chip", "time", "band", "binds", "of peak", "of HBM")
 RIGHT = ("time", "band", "of peak", "of HBM")
@@ -50,76 +49,76 @@ def estimate(
     ] = False,
 ) -> None:
     """Estimate run times on a TPU, a NeuronCore or a GPU; nothing is measured."""
-    with reported():
-        from kernels.figures import add, estimated, store
-        from kernels.figures.schema import LATE
-        from kernels.machines.base import CompileError
-        from kernels.machines.tpu.diagnose import TpuCompileError
-        from kernels.machines.tpu.estimate.rates import use
-        from kernels.machines.tpu.pool import libtpu_version
+    from kernels.figures import add, store
+    from kernels.figures.schema import LATE
+    from kernels.machines.base import CompileError
+    from kernels.machines.tpu.diagnose import TpuCompileError
+    from kernels.machines.tpu.estimate.rates import use
+    from kernels.machines.tpu.pool import libtpu_version
 
-        if rates and record:
-            fail("--record", f"given with the rates of {rates}", "the book's own rates alone")
-        if entry and ".py" in entry:
-            fail("entry", entry, f"OPERATOR/IMPLEMENTATION, or `python -m kernels explain {entry}`")
-        writable(store.RESULTS / "estimated.csv" if record and store.RESULTS.is_dir() else None)
-        if figures and workload is not None:
-            fail("--workload", repr(workload), "without --figures, which says the sizes")
-        questions = _questions(entry, workload, chip, figures, gradient)
-        with use(rates, libtpu_version() if rates else "", (q.chip for q in questions)):
-            answers: dict[int, Any] = {}  # a backend is asked once
-            for backend in dict.fromkeys(question.backend for question in questions):
-                places = [i for i, q in enumerate(questions) if q.backend is backend]
-                jobs = [(questions[i].job, questions[i].chip) for i in places]
-                estimates = backend.estimate(jobs, timeout=timeout, budget=budget)
-                answers |= zip(places, estimates, strict=True)
-        if len(answers) == 1 and isinstance(answers[0], ValueError):
-            raise answers[0]
-        rows: list[Sequence[str]] = []
-        failed: list[tuple[_Question, Exception]] = []
-        records = []
-        for question, answer in ((q, answers[i]) for i, q in enumerate(questions)):
-            if isinstance(answer, Exception):
-                failed.append((question, answer))
-                kind = getattr(answer, "kind", "refused")
-                rows.append((question.title, question.chip, "", "", kind, "", ""))
+    if rates and record:
+        fail("--record", f"given with the rates of {rates}", "the book's own rates alone")
+    if entry and ".py" in entry:
+        fail("entry", entry, f"OPERATOR/IMPLEMENTATION, or `python -m kernels explain {entry}`")
+    writable(store.RESULTS / "estimated.csv" if record and store.RESULTS.is_dir() else None)
+    if figures and workload is not None:
+        fail("--workload", repr(workload), "without --figures, which says the sizes")
+    questions = _questions(entry, workload, chip, figures, gradient)
+    with use(rates, libtpu_version() if rates else "", (q.chip for q in questions)):
+        answers: dict[int, Any] = {}  # a backend is asked once
+        for backend in dict.fromkeys(question.backend for question in questions):
+            places = [i for i, q in enumerate(questions) if q.backend is backend]
+            jobs = [(questions[i].job, questions[i].chip) for i in places]
+            estimates = backend.estimate(jobs, timeout=timeout, budget=budget)
+            answers |= zip(places, estimates, strict=True)
+    if len(answers) == 1 and isinstance(answers[0], ValueError):
+        raise answers[0]
+    rows: list[Sequence[str]] = []
+    failed: list[tuple[_Question, Exception]] = []
+    records = []
+    for question, answer in ((q, answers[i]) for i, q in enumerate(questions)):
+        if isinstance(answer, Exception):
+            failed.append((question, answer))
+            kind = getattr(answer, "kind", "refused")
+            rows.append((question.title, question.chip, "", "", kind, "", ""))
+            continue
+        rows.append((question.title, question.chip, *_row(answer)))
+        if record:
+            ranged = "a range is no figure" if question.backend.estimates_ranges else ""
+            if words := getattr(answer, "on_data", ranged):
+                failed.append((question, ValueError(f"not kept, for {words}")))
                 continue
-            rows.append((question.title, question.chip, *_row(answer)))
-            if record:
-                ranged = "a range is no figure" if question.backend.estimates_ranges else ""
-                if words := getattr(answer, "on_data", ranged):
-                    failed.append((question, ValueError(f"not kept, for {words}")))
-                    continue
-                kept = estimated(*question.key, answer, question.backend.versions)
-                if late or LATE not in kept.method:
-                    records.append(kept)
-                    continue
-                # On an idle machine the profile might have been there: another figure.
-                reason = "not kept, for its static profile ran out of time; --late keeps it"
-                failed.append((question, TpuCompileError("timeout", reason)))
-        add("estimated.csv", records)
-        title = "Estimated by the model of a compiler or of an engine, not measured"
-        refused = {getattr(error, "kind", "refused"): "red" for _, error in failed}
-        console.print(Table(COLUMNS, rows, title, RIGHT, refused))
-        for question, error in failed:
-            colour = "red" if isinstance(error, CompileError) else "yellow"
-            errors.print(
-                f"[{colour}]{escape(question.title)} on {question.chip}:[/] {escape(str(error))}",
-                soft_wrap=True,
-            )
-        # A figure of the book that an implementation does not solve is no failure.
-        if any(not figures or isinstance(error, CompileError) for _, error in failed):
-            raise typer.Exit(1)
+            kept = question.key.estimated(answer, question.named, question.backend.versions)
+            if late or LATE not in kept.method:
+                records.append(kept)
+                continue
+            # On an idle machine the profile might have been there: another figure.
+            reason = "not kept, for its static profile ran out of time; --late keeps it"
+            failed.append((question, TpuCompileError("timeout", reason)))
+    add("estimated.csv", records)
+    title = "Estimated by the model of a compiler or of an engine, not measured"
+    refused = {getattr(error, "kind", "refused"): "red" for _, error in failed}
+    console.print(Table(COLUMNS, rows, title, RIGHT, refused))
+    for question, error in failed:
+        colour = "red" if isinstance(error, CompileError) else "yellow"
+        errors.print(
+            f"[{colour}]{escape(question.title)} on {question.chip}:[/] {escape(str(error))}",
+            soft_wrap=True,
+        )
+    # A figure of the book that an implementation does not solve is no failure.
+    if any(not figures or isinstance(error, CompileError) for _, error in failed):
+        raise typer.Exit(1)
 
 
 class _Question(NamedTuple):
-    """One estimate that is asked for. key: operator, implementation, workload and pass."""
+    """One estimate that is asked for: of a workload, named as records have it."""
 
     title: str
     chip: str
     backend: Backend
     job: Job
-    key: tuple[str, str, Workload, str]
+    key: Key
+    named: str
 
 
 def _questions(
@@ -129,6 +128,7 @@ def _questions(
 
     Raises ValueError where nothing of it can be estimated.
     """
+    from kernels.figures import Key, schema
     from kernels.proof.ladder import Subject
 
     named = list(find(entry))
@@ -161,9 +161,10 @@ def _questions(
                 if len(able) > 1 or figures:
                     continue
                 fail("--gradient", f"given for {entry} on {problem}", "what has gradients")
-            key = o.name, i.name, problem, "gradient" if gradient else "forward"
+            pass_ = "gradient" if gradient else "forward"
+            key = Key.of(o.name, i.name, problem, chip, pass_)
             title = f"{name}  {problem}{' gradient' * gradient}"
-            questions.append(_Question(title, chip, i.backend, job, key))
+            questions.append(_Question(title, chip, i.backend, job, key, schema.title(problem)))
     if not questions:
         fail("--figures", f"given for {entry}", "what the book gives such figures of")
     return questions

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernels.cli import options as common
-from kernels.cli.terminal import console, file_and_name, reported, writable, write
+from kernels.cli.terminal import console, file_and_name, writable, write
 from kernels.figures.table import show
 from kernels.machines.checks import one_of
 
@@ -50,30 +50,29 @@ def explain(
     python -m kernels explain mine.py:softmax --args "f32[8192,1024]" --chip v6e --html report.html
     python -m kernels explain mine.py:ragged --args "bf16[512,128] i32[1]" --trips 64
     """
-    with reported():
-        from kernels.yours.shapes import mesh_of, trips_of
+    from kernels.yours.shapes import mesh_of, trips_of
 
-        writable(html)
-        other, pictures = None, html is not None
-        options = {"timeout": timeout, "trips": trips_of(trips or []), "pictures": pictures}
-        if ".py" in entry:
-            common.only_for("OPERATOR/IMPLEMENTATION", workload=workload)
-            options |= {"chip": chip or "v5e", "mesh": mesh_of(mesh)}
-            explanation, other = _of_file(entry, args, compare, options)
-        else:
-            common.only_for("FILE.py:NAME", args=args, compare=compare, mesh=mesh)
-            explanation = _of_entry(entry, workload, chip, options)
-        if html is not None:
-            write(html, explanation.html(other))
-        if as_json:
-            sides = [side.as_json() for side in (explanation, other) if side is not None]
-            typer.echo(json.dumps(sides if other is not None else sides[0], indent=1))
-        else:
-            show(explanation.parts(), console)
-            if other is not None:
-                console.print(explanation.compared(other))
-        if explanation.refused:
-            raise typer.Exit(1)
+    writable(html)
+    other, pictures = None, html is not None
+    options = {"timeout": timeout, "trips": trips_of(trips or []), "pictures": pictures}
+    if ".py" in entry:
+        common.only_for("OPERATOR/IMPLEMENTATION", workload=workload)
+        options |= {"chip": chip or "v5e", "mesh": mesh_of(mesh)}
+        explanation, other = _of_file(entry, args, compare, options)
+    else:
+        common.only_for("FILE.py:NAME", args=args, compare=compare, mesh=mesh)
+        explanation = _of_entry(entry, workload, chip, options)
+    if html is not None:
+        write(html, explanation.html(other))
+    if as_json:
+        sides = [side.as_json() for side in (explanation, other) if side is not None]
+        typer.echo(json.dumps(sides if other is not None else sides[0], indent=1))
+    else:
+        show(explanation.parts(), console)
+        if other is not None:
+            console.print(explanation.compared(other))
+    if explanation.refused:
+        raise typer.Exit(1)
 
 
 def _of_entry(

@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from kernels.cli.options import ChipsOption, MarkdownOption, TimeoutOption, repeated
-from kernels.cli.terminal import console, errors, file_and_name, note, reported, writable, write
+from kernels.cli.terminal import console, errors, file_and_name, note, writable, write
 from kernels.machines.checks import fail
 
 
@@ -43,36 +43,35 @@ def guard(
     What grew by an upgrade of the compiler alone, while the file stayed the same, is told and does
     not fail.
     """
-    with reported():
-        from kernels.yours import guarding, machines
+    from kernels.yours import guarding, machines
 
-        writable(markdown, baseline if update else None)
-        try:
-            rows = shapes.read_text(encoding="utf-8").split("\n") if shapes else []
-        except (OSError, UnicodeDecodeError) as error:
-            fail("--shapes", f"{shapes} ({error})", "a text file with shapes in each line")
-        buckets = [row.strip() for row in rows if row.strip() and row[0] != "#"]
-        if shapes and not buckets:
-            fail("--shapes", f"{shapes}, which has none", "a text file with shapes in each line")
-        guarded = guarding.guard(
-            baseline,
-            [file_and_name(file) for file in files or ()],
-            shapes=buckets,
-            update=update,
-            percent=percent,
-            chips=repeated("--chip", chip, machines.chips()),
-            rungs=repeated("--rung", rung, guarding.ALL) or guarding.RUNGS,
-            timeout=timeout,
-            jobs=jobs,
-            progress=lambda words: (
-                errors.print(f"[dim]{escape(words)}[/]") if errors.is_terminal else None
-            ),
-        )
-        console.print(guarded.table("The new baseline" if update else "Against the baseline"))
-        for words in guarded.losses:
-            note(f"[red]FAILED[/] {escape(words)}")
-        for words in guarded.notes:
-            note(f"[dim]note[/] {escape(words)}")
-        write(markdown, guarded.markdown())
-        if guarded.losses:
-            raise typer.Exit(1)
+    writable(markdown, baseline if update else None)
+    try:
+        rows = shapes.read_text(encoding="utf-8").split("\n") if shapes else []
+    except (OSError, UnicodeDecodeError) as error:
+        fail("--shapes", f"{shapes} ({error})", "a text file with shapes in each line")
+    buckets = [row.strip() for row in rows if row.strip() and row[0] != "#"]
+    if shapes and not buckets:
+        fail("--shapes", f"{shapes}, which has none", "a text file with shapes in each line")
+    guarded = guarding.guard(
+        baseline,
+        [file_and_name(file) for file in files or ()],
+        shapes=buckets,
+        update=update,
+        percent=percent,
+        chips=repeated("--chip", chip, machines.chips()),
+        rungs=repeated("--rung", rung, guarding.ALL) or guarding.RUNGS,
+        timeout=timeout,
+        jobs=jobs,
+        progress=lambda words: (
+            errors.print(f"[dim]{escape(words)}[/]") if errors.is_terminal else None
+        ),
+    )
+    console.print(guarded.table("The new baseline" if update else "Against the baseline"))
+    for words in guarded.losses:
+        note(f"[red]FAILED[/] {escape(words)}")
+    for words in guarded.notes:
+        note(f"[dim]note[/] {escape(words)}")
+    write(markdown, guarded.markdown())
+    if guarded.losses:
+        raise typer.Exit(1)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from kernels.cli.options import MarkdownOption, MeshOption, SandboxOption, repeated
-from kernels.cli.terminal import console, errors, progress, reported, writable, write
+from kernels.cli.terminal import console, errors, progress, writable, write
 
 UNDECIDED = 3  # the exit status where nothing is wrong or refused, and a kernel is not decided
 
@@ -56,41 +56,40 @@ def judge(
     for --timeout and in --memory. It reads and writes files, up to 2 GiB each, and reaches the
     network, as you do; --sandbox takes that away.
     """
-    with reported():
-        from kernels.machines.tpu.chips import CHIPS
-        from kernels.yours import judging
-        from kernels.yours.shapes import mesh_of
-        from kernels.yours.verdict import REFUSED, SCHEMA, WRONG, table
-        from kernels.yours.verdict import UNDECIDED as OPEN
+    from kernels.machines.tpu.chips import CHIPS
+    from kernels.yours import judging
+    from kernels.yours.shapes import mesh_of
+    from kernels.yours.verdict import REFUSED, SCHEMA, WRONG, table
+    from kernels.yours.verdict import UNDECIDED as OPEN
 
-        if schema:
-            typer.echo(json.dumps(SCHEMA, indent=1))
-            return
-        if not files:
-            raise ValueError("no file is named; accepted: files or folders of kernels")
-        writable(markdown)
-        chips = repeated("--chip", chip, CHIPS) or judging.CHIPS
-        listed = judging.shard(judging.entries(files, reference, sandbox), shard)
-        verdicts = []
-        with progress() as bar:
-            task = bar.add_task("judging", total=len(listed))
-            limits: dict[str, Any] = dict(timeout=timeout, memory=memory, jobs=jobs, seed=seed)
-            limits |= dict(chips=chips, mesh=mesh_of(mesh), sandbox=sandbox)
-            for verdict in judging.judge_all(listed, **limits):
-                verdicts.append(verdict)
-                bar.advance(task)
-                bar.stop()  # else it stays beside what is printed
-                if as_json:
-                    typer.echo(json.dumps(verdict.as_json()))
-                else:
-                    console.print(verdict)
-                bar.start()
-        write(markdown, table(verdicts).markdown() + "\n")
-        counts = [verdict.verdict for verdict in verdicts]
-        said = ", ".join(f"{counts.count(word)} {word}" for word in dict.fromkeys(counts))
-        many = "s" * (len(counts) != 1)
-        errors.print(f"{len(counts)} kernel{many}: {said}" if counts else "no kernel in this shard")
-        if {REFUSED, WRONG} & set(counts):
-            raise typer.Exit(1)
-        if OPEN in counts:
-            raise typer.Exit(UNDECIDED)
+    if schema:
+        typer.echo(json.dumps(SCHEMA, indent=1))
+        return
+    if not files:
+        raise ValueError("no file is named; accepted: files or folders of kernels")
+    writable(markdown)
+    chips = repeated("--chip", chip, CHIPS) or judging.CHIPS
+    listed = judging.shard(judging.entries(files, reference, sandbox), shard)
+    verdicts = []
+    with progress() as bar:
+        task = bar.add_task("judging", total=len(listed))
+        limits: dict[str, Any] = dict(timeout=timeout, memory=memory, jobs=jobs, seed=seed)
+        limits |= dict(chips=chips, mesh=mesh_of(mesh), sandbox=sandbox)
+        for verdict in judging.judge_all(listed, **limits):
+            verdicts.append(verdict)
+            bar.advance(task)
+            bar.stop()  # else it stays beside what is printed
+            if as_json:
+                typer.echo(json.dumps(verdict.as_json()))
+            else:
+                console.print(verdict)
+            bar.start()
+    write(markdown, table(verdicts).markdown() + "\n")
+    counts = [verdict.verdict for verdict in verdicts]
+    said = ", ".join(f"{counts.count(word)} {word}" for word in dict.fromkeys(counts))
+    many = "s" * (len(counts) != 1)
+    errors.print(f"{len(counts)} kernel{many}: {said}" if counts else "no kernel in this shard")
+    if {REFUSED, WRONG} & set(counts):
+        raise typer.Exit(1)
+    if OPEN in counts:
+        raise typer.Exit(UNDECIDED)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from kernels.cli.terminal import errors, reported
+from kernels.cli.terminal import errors
 from kernels.machines.checks import fail, one_of
 
 TARGET = "NEURON_PLATFORM_TARGET_OVERRIDE"  # the vendor's variable
@@ -39,19 +39,18 @@ def nki(
     from kernels.machines.neuron.chips import CHIPS, TARGETS
     from kernels.yours import nki_script
 
-    with reported():
-        if not script.is_file():
-            fail("script", script, "a Python file that there is")
-        one_of("--chip", TARGETS.get(chip, chip), CHIPS)
-        command = child.python(nki_script.__file__, str(int(memory * 2**30)), str(script))
-        environment = os.environ | {TARGET: chip, "PYTHONPATH": child.search_path()}
-        try:
-            done = child.run(
-                [*command, *(arguments or ())], seconds=timeout, environment=environment, shown=True
-            )
-        except child.ChildLate:
-            errors.print(f"[red]{escape(script.name)} had not ended after {timeout:g} s[/]")
-            raise typer.Exit(1) from None
-        if done.status < 0:
-            errors.print(f"[red]{escape(script.name)} died of {child.how(done.status)}[/]")
-        raise typer.Exit(abs(done.status) and max(done.status, 1))
+    if not script.is_file():
+        fail("script", script, "a Python file that there is")
+    one_of("--chip", TARGETS.get(chip, chip), CHIPS)
+    command = child.python(nki_script.__file__, str(int(memory * 2**30)), str(script))
+    environment = os.environ | {TARGET: chip, "PYTHONPATH": child.search_path()}
+    try:
+        done = child.run(
+            [*command, *(arguments or ())], seconds=timeout, environment=environment, shown=True
+        )
+    except child.ChildLate:
+        errors.print(f"[red]{escape(script.name)} had not ended after {timeout:g} s[/]")
+        raise typer.Exit(1) from None
+    if done.status < 0:
+        errors.print(f"[red]{escape(script.name)} died of {child.how(done.status)}[/]")
+    raise typer.Exit(abs(done.status) and max(done.status, 1))

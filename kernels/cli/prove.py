@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from kernels.cli import options
-from kernels.cli.terminal import console, file_and_name, progress, reported, writable, write
+from kernels.cli.terminal import console, file_and_name, progress, writable, write
 from kernels.proof.catalog import RUNGS
 
 NOT_RUN = 3  # the exit status where a kernel was compiled at best
@@ -54,38 +54,37 @@ def prove(
 
     The exit status is 1 where a rung failed, and 3 where a kernel was compiled and never run.
     """
-    with reported():
-        from kernels.yours import machines
-        from kernels.yours.proving import RUNGS as known
-        from kernels.yours.proving import prove_file
-        from kernels.yours.report import FAILED, ProblemResult, Report
-        from kernels.yours.shapes import mesh_of
+    from kernels.yours import machines
+    from kernels.yours.proving import RUNGS as known
+    from kernels.yours.proving import prove_file
+    from kernels.yours.report import FAILED, ProblemResult, Report
+    from kernels.yours.shapes import mesh_of
 
-        writable(junit, markdown)
-        rungs = options.repeated("--rung", rung, known) or known
-        chips = options.repeated("--chip", chip, machines.chips())
-        report, refused, asked = Report(()), [], [file_and_name(file) for file in files]
-        with progress(counted=False) as bar:
-            task = bar.add_task("")
-            for path, name in asked:
-                if marked and b"proves" not in Path(path).read_bytes():
-                    continue
-                say = lambda words: bar.update(task, description=escape(words))
-                more: dict[str, Any] = dict(sandbox=sandbox, mesh=mesh_of(mesh), progress=say)
-                more |= dict(rungs=rungs, chips=chips, seed=seed, timeout=timeout)
-                try:
-                    report += prove_file(path, name, **more)
-                except ValueError as error:  # beside what the others' reports say
-                    refused.append(error)
-                    words = (Path(path).name, "load", "the file", FAILED, str(error))
-                    report += Report((ProblemResult(*words),))
-        if len(refused) == len(asked):
-            raise refused[0]
-        write(junit, report.junit())
-        write(markdown, report.markdown())
-        console.print(report)
-        lacking = any(result.status in ("skipped", "partial") for result in report.findings)
-        if report.failures or (strict and lacking):
-            raise typer.Exit(1)
-        if report.not_run and not allow_skips:
-            raise typer.Exit(NOT_RUN)
+    writable(junit, markdown)
+    rungs = options.repeated("--rung", rung, known) or known
+    chips = options.repeated("--chip", chip, machines.chips())
+    report, refused, asked = Report(()), [], [file_and_name(file) for file in files]
+    with progress(counted=False) as bar:
+        task = bar.add_task("")
+        for path, name in asked:
+            if marked and b"proves" not in Path(path).read_bytes():
+                continue
+            say = lambda words: bar.update(task, description=escape(words))
+            more: dict[str, Any] = dict(sandbox=sandbox, mesh=mesh_of(mesh), progress=say)
+            more |= dict(rungs=rungs, chips=chips, seed=seed, timeout=timeout)
+            try:
+                report += prove_file(path, name, **more)
+            except ValueError as error:  # beside what the others' reports say
+                refused.append(error)
+                words = (Path(path).name, "load", "the file", FAILED, str(error))
+                report += Report((ProblemResult(*words),))
+    if len(refused) == len(asked):
+        raise refused[0]
+    write(junit, report.junit())
+    write(markdown, report.markdown())
+    console.print(report)
+    lacking = any(result.status in ("skipped", "partial") for result in report.findings)
+    if report.failures or (strict and lacking):
+        raise typer.Exit(1)
+    if report.not_run and not allow_skips:
+        raise typer.Exit(NOT_RUN)

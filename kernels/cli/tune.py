@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from kernels.cli.options import ArgsOption, Entry, TimeoutOption, WorkloadOption, only_for, subject
-from kernels.cli.terminal import console, file_and_name, note, progress, reported
-from kernels.figures.table import Table
-from kernels.figures.units import format_seconds
+from kernels.cli.terminal import console, file_and_name, note, progress
+from kernels.figures.table import Table, format_seconds
 from kernels.machines.checks import fail, kept_by_jax, one_of
 
 
@@ -35,29 +34,28 @@ def tune(
     python -m kernels tune mine.py:matmul --args "bf16[4096,4096] bf16[4096,4096]" \\
       --over bm=128..2048 --over bn=128,256
     """
-    with reported():
-        from kernels.machines.tpu import CHIPS
-        from kernels.machines.tpu.pool import libtpu_version
+    from kernels.machines.tpu import CHIPS
+    from kernels.machines.tpu.pool import libtpu_version
 
-        libtpu_version()
-        one_of("--chip", chip, CHIPS)
+    libtpu_version()
+    one_of("--chip", chip, CHIPS)
+    if ".py" in entry:
+        only_for("OPERATOR/IMPLEMENTATION", workload=workload)
+    else:
+        only_for("FILE.py:NAME", args=args, over=over)
+    options: dict[str, Any] = {"chip": chip, "most": most, "timeout": timeout}
+    with progress() as bar:
+        task = bar.add_task(f"{entry} for {chip}", total=None)
+        options["progress"] = lambda done, total: bar.update(task, completed=done, total=total)
         if ".py" in entry:
-            only_for("OPERATOR/IMPLEMENTATION", workload=workload)
+            table, notes, known = _of_file(entry, args, over or [], fresh, options)
         else:
-            only_for("FILE.py:NAME", args=args, over=over)
-        options: dict[str, Any] = {"chip": chip, "most": most, "timeout": timeout}
-        with progress() as bar:
-            task = bar.add_task(f"{entry} for {chip}", total=None)
-            options["progress"] = lambda done, total: bar.update(task, completed=done, total=total)
-            if ".py" in entry:
-                table, notes, known = _of_file(entry, args, over or [], fresh, options)
-            else:
-                table, notes, known = _of_entry(entry, workload, fresh, options)
-        console.print(table)
-        for words in notes:
-            note(words)
-        if not known:
-            raise typer.Exit(1)
+            table, notes, known = _of_entry(entry, workload, fresh, options)
+    console.print(table)
+    for words in notes:
+        note(words)
+    if not known:
+        raise typer.Exit(1)
 
 
 def _of_entry(

@@ -15,7 +15,7 @@ import numpy as np
 import typer
 
 from kernels.cli.options import TimeoutOption
-from kernels.cli.terminal import console, note, progress, reported, writable, write
+from kernels.cli.terminal import console, note, progress, writable, write
 from kernels.figures import store
 from kernels.figures.report import name_of
 from kernels.figures.schema import HALVES, Record
@@ -50,36 +50,35 @@ def validate(
     python -m kernels validate --rows results/measured.csv --chip v5e --fit mine.json
     python -m kernels estimate matmul --chip v5e --rates mine.json
     """
-    with reported():
-        writable(fit)
-        records = _read(rows, chip or ())
-        timed, errors = [], defaultdict(list)
-        with progress() as bar:
-            task = bar.add_task("rows", total=len(records))
-            for record, estimate in _estimated(records, timeout, budget):
-                bar.advance(task)
-                if isinstance(estimate, str):
-                    note(f"{record.implementation} {record.text}: {estimate}")
-                    continue
-                timed.append((record, estimate))
-                error = 1e3 * (estimate.seconds + _launch(record)) / record.value - 1
-                errors[record.chip, estimate.regime, estimate.band].append(error)
-        lines = []
-        for (name, regime, band), some in errors.items():
-            sizes = np.quantile(np.abs(some), (0.5, 0.9))
-            figures = *(f"{size:.0%}" for size in sizes), f"{np.median(some):+.0%}"
-            band_text = band.text if band else ""
-            lines.append((name, regime, str(len(some)), *figures, band_text, _verdict(some, band)))
-        title = "Errors of the estimates against your times"
-        console.print(Table(COLUMNS, lines, title, right=COLUMNS[2:7]))
-        inside, outside = (sum(line[-1] == w for line in lines) for w in ("within", "outside"))
-        agrees = "disagrees with" if outside else "agrees with" if inside else "says nothing of"
-        note(f"Your machine {agrees} the book: {inside} of {inside + outside} regimes within.")
-        if fit:
-            for words in _fitted(timed, fit):
-                note(words)
-        if outside:
-            raise typer.Exit(1)
+    writable(fit)
+    records = _read(rows, chip or ())
+    timed, errors = [], defaultdict(list)
+    with progress() as bar:
+        task = bar.add_task("rows", total=len(records))
+        for record, estimate in _estimated(records, timeout, budget):
+            bar.advance(task)
+            if isinstance(estimate, str):
+                note(f"{record.implementation} {record.text}: {estimate}")
+                continue
+            timed.append((record, estimate))
+            error = 1e3 * (estimate.seconds + _launch(record)) / record.value - 1
+            errors[record.chip, estimate.regime, estimate.band].append(error)
+    lines = []
+    for (name, regime, band), some in errors.items():
+        sizes = np.quantile(np.abs(some), (0.5, 0.9))
+        figures = *(f"{size:.0%}" for size in sizes), f"{np.median(some):+.0%}"
+        band_text = band.text if band else ""
+        lines.append((name, regime, str(len(some)), *figures, band_text, _verdict(some, band)))
+    title = "Errors of the estimates against your times"
+    console.print(Table(COLUMNS, lines, title, right=COLUMNS[2:7]))
+    inside, outside = (sum(line[-1] == w for line in lines) for w in ("within", "outside"))
+    agrees = "disagrees with" if outside else "agrees with" if inside else "says nothing of"
+    note(f"Your machine {agrees} the book: {inside} of {inside + outside} regimes within.")
+    if fit:
+        for words in _fitted(timed, fit):
+            note(words)
+    if outside:
+        raise typer.Exit(1)
 
 
 def _launch(record: Record) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernels.cli.options import StrictOption, repeated
-from kernels.cli.terminal import console, errors, note, progress, reported
+from kernels.cli.terminal import console, errors, note, progress
 from kernels.figures.table import Table
 from kernels.proof.catalog import RUNGS, find
 from kernels.yours.report import COLOURS, PARTIAL, PASSED, SKIPPED, WORDS, ProblemResult, Report
@@ -34,9 +34,8 @@ def verify(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every check.")] = False,
 ) -> None:
     """Prove implementations, rung by rung, against the float64 reference."""
-    with reported():
-        chosen = list(dict.fromkeys(find(*entries or ())))
-        repeated("--rung", rung, RUNGS)
+    chosen = list(dict.fromkeys(find(*entries or ())))
+    repeated("--rung", rung, RUNGS)
     from kernels.proof import ladder
 
     jobs = [

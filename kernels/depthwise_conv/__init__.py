@@ -3,5 +3,4 @@
 from kernels.depthwise_conv.operator import depthwise_conv
 from kernels.depthwise_conv.workloads import flops
 
-__all__ = ["cuda", "depthwise_conv", "fft", "flops", "levels"]
-__all__ += ["ptx", "reference", "shared", "taichi"]
+__all__ = ["cuda", "depthwise_conv", "fft", "flops", "levels", "reference", "shared", "taichi"]

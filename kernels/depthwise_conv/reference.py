@@ -4,8 +4,6 @@ It holds all B · C · T² products at once, so it is for small problems. A prod
 belong to a sum is dropped and not multiplied by zero: NaN and infinity stay where they belong.
 """
 
-__all__ = ["depthwise_conv"]
-
 
 def depthwise_conv(w, k, eps=0.0):
     """[C, T], [B, C, T] → [B, C, T]: eps + Σ_{u ≤ t} w[c, (T-1) - (t-u)] · k[b, c, u]."""

@@ -11,7 +11,6 @@ import functools
 from kernels.depthwise_conv.levels import ROWS, Batch, Weights, element, run
 from kernels.machines import taichi as machine
 
-__all__ = ["tiled"]
 ti = machine.module()
 
 BLOCK = 128  # threads of a block, and steps of a chunk: 4 KiB of shared memory in float32

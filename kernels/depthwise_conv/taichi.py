@@ -9,10 +9,21 @@ import functools
 
 import numpy as np
 
-from kernels.depthwise_conv.levels import ROWS, STEPS, Batch, Weights, element, padded, run, tiled
+from kernels.depthwise_conv.levels import (
+    ROWS,
+    STEPS,
+    Batch,
+    Weights,
+    element,
+    padded,
+    plain,
+    run,
+    tiled,
+)
 from kernels.machines import taichi as machine
-
-__all__ = ["gradient_of_k", "gradient_of_w"]
+from kernels.machines.gpu.chips import chip as chip_of
+from kernels.machines.gpu.kernel import GpuKernel, alone
+from kernels.machines.taichi.ptx import ptx
 
 ti = machine.module()
 
@@ -135,3 +146,33 @@ def depthwise_conv(w, k, eps):
     if isinstance(k, np.ndarray):
         return _forward(w, k, eps)
     return _autograd().apply(w, k, eps)
+
+
+def every(out, w, k):
+    """v0, the tile of shared.py and the gradient of the weights, on whatever Taichi runs on."""
+    from kernels.depthwise_conv import shared
+
+    plain(ti.f32)(out, w, k, 0.0)
+    shared.tiled(ti.f32)(out, w, k, 0.0)
+    gradient_of_w(ti.f32)(w, out, k)
+
+
+def compiled(*, chip: str = "rtx3090") -> dict[str, GpuKernel]:
+    """The kernels of `every`, as Taichi compiles them for a GPU that is not there.
+
+    Args:
+        chip: one of kernels.gpu.CHIPS.
+
+    Returns:
+        "v0", "tile" and "gradient of w"; Taichi's grid depends on the chip alone.
+    """
+    from kernels.depthwise_conv.shared import BLOCK
+
+    target = chip_of(chip)
+    k = np.zeros((ROWS, 1, BLOCK), np.float32)
+    launches = ptx(every, k, k[0], k, capability=target.capability, sms=target.sms)
+    tasks = [task for task in launches if task.grid != (1, 1, 1)]  # one thread prepares each
+    return {
+        name: GpuKernel(t.name, chip, alone(t.ptx, t.name), t.grid, t.threads, t.shared_bytes)
+        for name, t in zip(("v0", "tile", "gradient of w"), tasks, strict=True)
+    }

@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from kernels.experts.routing import route, weights
+from kernels.experts.reference import route, weights
 from kernels.grouped_matmul import grouped_matmul
 from kernels.machines.compat.xla import whole
 

@@ -9,7 +9,6 @@ from kernels.figures.schema import (
     Key,
     Problem,
     Record,
-    estimated,
     recorded_with,
 )
 from kernels.figures.store import TuningStore, add, read, write
@@ -29,7 +28,6 @@ __all__ = [
     "add",
     "benchmark",
     "compare",
-    "estimated",
     "read",
     "recorded_with",
     "report",

@@ -359,26 +359,6 @@ def title(workload: Workload) -> str:
     return "" if workload.name == "custom" else workload.name
 
 
-def estimated(
-    operator: str,
-    implementation: str,
-    workload: Workload,
-    pass_: str,
-    estimate: Any,
-    software: str = "",
-) -> Record:
-    """The record of an estimate of an operator's workload.
-
-    Args:
-        operator, implementation: their names in the catalog.
-        workload: one of the operator's.
-        pass_: one of PASSES.
-        estimate, software: as for Key.estimated.
-    """
-    key = Key.of(operator, implementation, workload, estimate.chip, pass_)
-    return key.estimated(estimate, title(workload), software)
-
-
 def versions(*packages: str) -> str:
     """The installed versions of `packages`, as a record holds them."""
     from importlib.metadata import version

@@ -17,8 +17,6 @@ from kernels.giou.formula import score
 from kernels.giou.pallas import by_planes
 from kernels.machines.pallas import interprets
 
-__all__ = ["planar", "planes_kernel"]
-
 
 def planes_kernel(*refs):  # eight coordinates and the scores, each [bm, bn]
     *boxes, o_ref = refs

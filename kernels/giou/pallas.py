@@ -17,7 +17,6 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.giou.formula import gradients, score
 from kernels.machines.pallas import interprets
 
-__all__ = ["LONGEST"]
 LANES = 128
 SAMPLES, BOXES = 128, 256  # a block where 128 does not divide N
 ROWS = 2048  # of 128 coordinates: 1 MiB

@@ -20,9 +20,8 @@ def brief(error: BaseException) -> str:
     """An exception in one line: its type and the first line of its text, files without folders."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     first = re.sub(r"(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", first)
-    first = re.sub(
-        r"\b\d+\.py:(\d+)", r"line \1 of the cell", first
-    )  # a notebook's own name for it
+    # A notebook's cell is a file named by a number.
+    first = re.sub(r"\b\d+\.py:(\d+)", r"line \1 of the cell", first)
     return f"{type(error).__name__}: {first}"[:400]
 
 

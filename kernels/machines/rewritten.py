@@ -144,6 +144,5 @@ def _one_error(equation: Any, operands: Sequence[tuple[Any, Any]]) -> list[tuple
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays, with one result, without custom rules and calls of other functions.
     Mosaic GPU lowers what an activation computes, and knows no jax.custom_jvp."""
-    return lambda *arrays: jaxprs.interpret(jaxprs.trace(function, *arrays), arrays, jaxprs.bound)[
-        0
-    ]
+    run = lambda *arrays: jaxprs.interpret(jaxprs.trace(function, *arrays), arrays, jaxprs.bound)
+    return lambda *arrays: run(*arrays)[0]

@@ -22,7 +22,7 @@ from kernels.machines.tpu.chips import CHIPS, here
 from kernels.machines.tpu.plan import TpuPlan
 from kernels.machines.tpu.products import accumulator, mask, product
 from kernels.matmul.blocks import LANES, BlockSizes, vmem_limit
-from kernels.matmul.products import result_dtype
+from kernels.matmul.xla import result_dtype
 
 MOST_STEPS = 80_000  # each takes three int32 of a v5e's 1 MiB of scalar memory
 

@@ -16,10 +16,8 @@ from jax.experimental.pallas import tpu as pltpu
 from kernels.machines.pallas import interprets
 from kernels.machines.tpu.products import accumulator, product
 from kernels.matmul.blocks import BlockSizes, plan
-from kernels.matmul.products import mask_tails, result_dtype
+from kernels.matmul.xla import mask_tails, result_dtype
 
-__all__ = ["SMALL", "accumulated_kernel", "blocked", "blocked_call", "blocks_kernel"]
-__all__ += ["branches_kernel", "full_kernel", "v0", "v1", "v2", "v3", "v4", "v5", "whole_kernel"]
 SMALL = BlockSizes(128, 128, 128)
 LARGE = BlockSizes(512, 1024, 1024)  # the published kernel's
 

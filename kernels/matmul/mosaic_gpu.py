@@ -18,7 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from kernels.machines import checks, rewritten
-from kernels.machines.gpu.interpreted import interprets, multiprocessors
+from kernels.machines.gpu.simulator import interprets, multiprocessors
 
 BK = 64  # 64 bfloat16 are the 128 bytes that swizzling wants
 BAND = 8  # tiles: blocks that run at once share rows of x and columns of y, which L2 then holds

@@ -21,10 +21,8 @@ from kernels.machines.tpu.plan import TpuPlan
 from kernels.machines.tpu.products import accumulator, product
 from kernels.matmul import narrow
 from kernels.matmul.blocks import BlockSizes, plan
-from kernels.matmul.products import mask_tails, result_dtype
 from kernels.matmul.quantized import Dequantise
-
-__all__ = ["tuned_call", "tuned_kernel"]
+from kernels.matmul.xla import mask_tails, result_dtype
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from kernels.machines.checks import fail
 from kernels.machines.pallas import interprets
-from kernels.nms.overlap import by_score, in_input_order, overlaps
+from kernels.nms.xla import by_score, in_input_order, overlaps
 
 LEFT, RIGHT = 0, 2
 BLOCK = 128  # boxes: a row of them fills the lanes of a register

@@ -7,12 +7,12 @@ bricks, or its shortest vertical one (0, h), for columns.
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from kernels.machines.checks import fail
 
-__all__ = ["normal_form"]
 Shift = tuple[int, int]
 
 
@@ -92,6 +92,17 @@ class BrickPlan:
         y = self.height - 1 - np.arange(self.height) - self.up
         v = y // self.h
         return self.h - 1 - (y - v * self.h), (self.left - v * self.step) % self.period
+
+    def laid(self, tile: Any) -> Any:
+        """[h, w], an array or a tensor → the bricks [h, period], contiguous."""
+        if self.bricks is None:
+            return tile
+        if isinstance(tile, np.ndarray):
+            return tile[self.bricks].reshape(self.h, self.period)
+        import torch
+
+        chosen = torch.from_numpy(self.bricks).to(tile.device)
+        return tile[chosen].reshape(self.h, self.period)
 
 
 def plan(

@@ -10,14 +10,16 @@
 
 import functools
 
+import numpy as np
+
 from kernels.machines import taichi
 from kernels.machines.checks import fail
-from kernels.padding.pieces import doubled, laid
 
 __all__ = ["copied", "counted", "divide", "whole"]
 ti = taichi.module()
 Array = ti.types.ndarray(ndim=2)
 
+PIECE = 256  # elements at least: shorter loops cost more than they copy
 EXACT = 2**21  # below it no quotient is wrong by half a pixel, not even by fast division
 
 
@@ -73,9 +75,22 @@ def copied(
             out[row, whole * n + c] = pieces[source, j + c]
 
 
+def doubled(bricks):
+    """[h, period] → [h, 2 n] and n: so many periods that a piece is long enough. Two pieces, one
+    after the other, hold every rotation of a piece in one stretch: no remainder is needed."""
+    period = bricks.shape[1]
+    n = -(-PIECE // period) * period
+    columns = np.arange(2 * n) % period
+    if isinstance(bricks, np.ndarray):
+        return np.take(bricks, columns, axis=1), n
+    import torch
+
+    return bricks[:, torch.from_numpy(columns).to(bricks.device)].contiguous(), n
+
+
 def brick_pad(tile, plan, out, level):
     """[h, w] → out [height, width], by one of the four kernels."""
-    bricks = laid(tile, plan)
+    bricks = plan.laid(tile)
     numbers = plan.up, plan.left, plan.step
     if level == 0 and plan.farthest >= EXACT:
         fail("border", "so wide that float32 loses count", f"coordinates below {EXACT}")

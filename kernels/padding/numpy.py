@@ -2,15 +2,11 @@
 
 import numpy as np
 
-from kernels.padding.pieces import laid
-
-__all__ = ["brick_pad"]
-
 
 def brick_pad(tile, plan, out):
     """[h, w] → out [height, width], by `plan`."""
     repeats = -(-(plan.width + plan.period) // plan.period)
-    long = np.tile(laid(tile, plan), (1, repeats))
+    long = np.tile(plan.laid(tile), (1, repeats))
     for row, source, start in zip(out, *(part.tolist() for part in plan.rows()), strict=True):
         row[:] = long[source, start : start + plan.width]
     return out

@@ -2,8 +2,6 @@
 
 import numpy as np
 
-__all__ = ["brick_pad"]
-
 
 def brick_pad(tile, *, border, shift_x=None, shift_y=None):
     """The oracle; see kernels.padding.brick_pad.

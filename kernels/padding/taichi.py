@@ -11,7 +11,6 @@ import numpy as np
 
 from kernels.machines import taichi
 from kernels.padding import levels
-from kernels.padding.pieces import laid
 
 __all__ = ["widened"]
 ti = taichi.module()
@@ -77,7 +76,7 @@ def brick_pad(tile, plan, out, lanes=LANES):
     """
     if not isinstance(out, np.ndarray):
         return levels.brick_pad(tile, plan, out, 1)  # a thread for each pixel
-    bricks, size = laid(tile, plan), out.itemsize
+    bricks, size = plan.laid(tile), out.itemsize
     k = 8 * lanes // size
     whole = math.lcm(plan.period, k) // k  # words until place and phase are the same again
     n = PIECE // (8 * lanes)

@@ -3,15 +3,13 @@
 import torch
 
 from kernels.machines.checks import fail
-from kernels.padding.pieces import laid
 
-__all__ = ["rows"]
 MOST = 2**24  # whole numbers above it are not all in float32
 
 
 def brick_pad(tile, plan, out):
     """[h, w] → out [height, width]: for every pixel the place in the bricks, all at once."""
-    bricks = laid(tile, plan)
+    bricks = plan.laid(tile)
     source, start = (torch.from_numpy(part).to(tile.device) for part in plan.rows())
     column = torch.arange(plan.width, device=tile.device)
     place = source[:, None] * plan.period + (start[:, None] + column) % plan.period
@@ -20,7 +18,7 @@ def brick_pad(tile, plan, out):
 
 def rows(tile, plan, out):
     """[h, w] → out [height, width], by copying: each row of bricks is one slice of a long one."""
-    long = laid(tile, plan).repeat(1, -(-(plan.width + plan.period) // plan.period))
+    long = plan.laid(tile).repeat(1, -(-(plan.width + plan.period) // plan.period))
     source, start = (part.tolist() for part in plan.rows())
     first = 0
     while first < plan.height:  # to the last row of this row of bricks
@@ -45,7 +43,7 @@ def table(tile, plan, out):
     Source:
         In our own words, after "Accelerate PyTorch with Taichi", Taichi documentation.
     """
-    bricks = laid(tile, plan)
+    bricks = plan.laid(tile)
     if max(bricks.numel(), plan.farthest) > MOST:
         fail("tile, border", "so large that float32 loses count", f"indices up to {MOST}")
     rows, columns = (torch.arange(n, device=tile.device) for n in (plan.height, plan.width))

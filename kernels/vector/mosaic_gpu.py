@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from kernels.machines.gpu.interpreted import interprets
-from kernels.vector.gradient import differentiable
+from kernels.machines.gpu.simulator import interprets
+from kernels.vector.pallas import differentiable
 
 BLOCK = 1024  # elements of a block: eight for each of a warpgroup's 128 threads
 

@@ -8,8 +8,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as pltriton
 
 from kernels.machines.pallas import interprets
-from kernels.vector.gradient import differentiable
-from kernels.vector.pallas import counted
+from kernels.vector.pallas import counted, differentiable
 
 BLOCK = 1024  # elements a program; Triton wants a power of two
 

@@ -16,7 +16,7 @@ from kernels.machines.gpu.explain import GpuFacts
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.explain import KernelFacts, TpuFacts, dtypes, kernels_of
 from kernels.yours import gpu_words, tpu_words
-from kernels.yours.symptoms import see
+from kernels.yours.report import see
 
 MOST = 1_500_000  # bytes of a page
 PAGE, STYLE = (Path(__file__).with_suffix(kind) for kind in (".html", ".css"))

@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from kernels.figures.table import Paragraph, Table
-from kernels.figures.units import format_seconds
+from kernels.figures.table import Paragraph, Table, format_seconds
 from kernels.machines.gpu.explain import GpuFacts, GpuKernelFacts
 
 PASSES = 24  # shown by name in a terminal

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.figures.table import Table
-from kernels.figures.units import format_seconds
+from kernels.figures.table import Table, format_seconds
 from kernels.machines.cache import digest
 from kernels.machines.checks import fail, one_of, positive_int
 from kernels.yours.explaining import explain_file

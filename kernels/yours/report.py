@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from xml.etree import ElementTree
 
 from kernels.figures.table import Page, Paragraph, Table
-from kernels.yours.symptoms import see
+
+# Words of a compiler's message, or of ours for it, and the anchor of its entry; the first counts.
+with Path(__file__).with_name("symptoms.csv").open(encoding="utf-8", newline="") as _rows:
+    ANCHORS = [(row["words"], row["anchor"]) for row in csv.DictReader(_rows)]
+
+
+def see(message: str) -> str:
+    """Where to read on, put after a message; empty where the page has nothing on it."""
+    known = (anchor for words, anchor in ANCHORS if re.search(words, message))
+    return next((f" (see book/symptoms.md#{anchor})" for anchor in known), "")
+
 
 # From kernels.proof.ladder, which a report that is only shown does not need; the worst last.
 PASSED, PARTIAL, SKIPPED, FAILED = "passed", "partial", "skipped", "failed"

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from kernels.figures.table import Paragraph, Table
-from kernels.figures.units import format_bytes, format_dims, format_seconds
+from kernels.figures.table import Paragraph, Table, format_bytes, format_dims, format_seconds
 from kernels.machines.base import Seconds
 from kernels.machines.hlo import DTYPES
 from kernels.machines.pallas.calls import FAST

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernels.figures.units import format_seconds
+from kernels.figures.table import format_seconds
 from kernels.machines.checks import fail
 from kernels.machines.tpu.pool import libtpu_version
 from kernels.machines.tpu.tuner import Trial

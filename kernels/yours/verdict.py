@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kernels.figures.table import Page, Paragraph, Table
-from kernels.figures.units import format_seconds
+from kernels.figures.table import Page, Paragraph, Table, format_seconds
 
 # The best first; a kernel's own is the worst of its chips'.
 RIGHT, UNDECIDED, REFUSED, WRONG = "right", "undecided", "refused", "wrong"

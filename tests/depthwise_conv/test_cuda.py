@@ -111,10 +111,10 @@ def test_the_rows_share_their_weights():
 @threads
 @pytest.mark.skipif(not optional.available("taichi"), reason="no Taichi")
 def test_taichi_compiles_for_a_gpu_that_is_not_there():
-    from kernels.depthwise_conv import ptx
+    from kernels.depthwise_conv import taichi
     from kernels.depthwise_conv.levels import ROWS
 
-    compiled = ptx.compiled()
+    compiled = taichi.compiled()
     assert list(compiled) == ["v0", "tile", "gradient of w"]
     for kernel in compiled.values():
         assert ".target sm_86" in kernel.ptx and kernel.ptx.count(".visible .entry") == 1

@@ -121,7 +121,7 @@ def estimate(name="pallas", chip="v5e", pulled=False):
 def estimated(name, chip):
     """The same as a record."""
     found = estimate(name, chip)
-    return figures.estimated("giou", name, WORKLOADS["published"], "forward", found)
+    return figures.Key.of("giou", name, WORKLOADS["published"], chip).estimated(found)
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from refused import refuses
 
 from kernels import neuron
 from kernels.figures import read
-from kernels.machines.gpu.interpreted import interprets
+from kernels.machines.gpu.simulator import interprets
 from kernels.machines.pallas import calls
 from kernels.machines.tpu import CHIPS, lower, simulate
 from kernels.machines.tpu.export import abstract_device

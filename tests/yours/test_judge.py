@@ -26,7 +26,6 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).with_name("judged")
 ANSWERS, PROBLEMS, MARKED = (str(HERE / name) for name in ("answers", "problems", "marked.py"))
 needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
-GIB = 2**30
 
 
 def add_one(x, rows=8, factor=1.0):

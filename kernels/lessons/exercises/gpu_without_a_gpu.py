@@ -4,8 +4,8 @@ import numpy as np
 
 from kernels.lessons.exercises import judges
 from kernels.lessons.exercises.exercise import Exercise, drawn, numbers, product
-from kernels.machines.gpu.occupancy import occupancy
-from kernels.machines.gpu.threads import run_on_threads
+from kernels.machines.gpu.kernel import occupancy
+from kernels.machines.gpu.launched import run_on_threads
 from kernels.proof.backends.pallas_gpu import PALLAS_GPU
 from kernels.proof.backends.python import PYTHON
 from kernels.proof.ladder import Refused

@@ -7,7 +7,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from kernels.lessons.gallery.bug import bug
-from kernels.nms.overlap import by_score, in_input_order, overlaps
+from kernels.nms.xla import by_score, in_input_order, overlaps
 from kernels.proof.workload import Workload
 
 HALF = {"iou_threshold": 0.5}

@@ -7,8 +7,7 @@ built book and in a notebook.
 """
 
 from kernels.figures.table import Table
-from kernels.lessons.pictures.canvas import COLOURS, Picture, Player, scripts
-from kernels.lessons.pictures.code import Code, source
+from kernels.lessons.pictures.canvas import COLOURS, Code, Picture, Player, scripts, source
 from kernels.lessons.pictures.engines import neuron_core, timeline
 from kernels.lessons.pictures.gpus import heat, lives, occupancy, waves
 from kernels.lessons.pictures.graphs import graph

@@ -1,9 +1,12 @@
-"""What every picture is drawn with: an SVG that takes its text colour from the page."""
+"""What every picture is drawn with, an SVG that takes its text colour from the page; and source on
+a page, highlighted as code."""
 
 import functools
 import html
+import inspect
 import json
 import os
+import textwrap
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -191,3 +194,41 @@ def in_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} GiB"
+
+
+@dataclass(frozen=True)
+class Code:
+    """Source text that a notebook shows highlighted.
+
+    Args:
+        text: the source.
+        language: as a fenced block of Markdown names it.
+    """
+
+    text: str
+    language: str = "python"
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+    def _repr_markdown_(self) -> str:
+        fence = "`" * 3
+        return f"{fence}{self.language}\n{self.text.rstrip()}\n{fence}"
+
+
+def source(*shown: Any) -> Code:
+    """What functions and classes are written as.
+
+    Args:
+        shown: each a function, a class, or a text of Python as it is; a method loses its class's
+            indent.
+
+    Returns:
+        Code, which a notebook highlights.
+    """
+    texts = (
+        part if isinstance(part, str) else inspect.getsource(inspect.unwrap(part)) for part in shown
+    )
+    return Code("\n\n".join(textwrap.dedent(text).strip() for text in texts))

@@ -5,7 +5,9 @@ rounded to bfloat16; of high precision it is three, of their halves. A GPU's ten
 bits of a fraction (TensorFloat-32). All add up in float32. At the highest precision nothing is lost
 that float32 holds. And no chip knows a mask from numbers: NaN times False is NaN.
 
-Private: the lowering rules of `jax.interpreters.mlir`. Seen in JAX 0.10.2 and 0.12.0.1.
+Private: the lowering rules of `jax.interpreters.mlir`, and
+`jax._src.compiler.backend_compile_and_load`, for jax.jit does not know those programs again that
+were traced under other rules, though most are the same operation. Seen in JAX 0.10.2 and 0.12.0.1.
 """
 
 import contextlib
@@ -95,3 +97,24 @@ def _lower(
         return result
 
     return mlir.lower_fun(product, multiple_results=False)(ctx, *factors)
+
+
+LONGEST = 1 << 14  # characters of a program that is remembered
+
+
+def remember() -> None:
+    """From now on a text that calls nothing of this process is compiled once for a device."""
+    from jax._src import compiler
+
+    own, known = compiler.backend_compile_and_load, {}
+
+    def once(backend: Any, module: Any, devices: Any, options: Any, callbacks: Any) -> Any:
+        text = str(module)
+        if callbacks or len(text) > LONGEST or "custom_call" in text:
+            return own(backend, module, devices, options, callbacks)
+        key = text, id(backend), str(devices), options.SerializeAsString()
+        if key not in known:
+            known[key] = own(backend, module, devices, options, callbacks)
+        return known[key]
+
+    compiler.backend_compile_and_load = once

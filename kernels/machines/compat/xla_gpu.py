@@ -1,13 +1,15 @@
-"""XLA's compiler for NVIDIA's GPUs, on a machine without one: its plugin, options and dumps.
+"""XLA's compiler for NVIDIA's GPUs, on a machine without one: plugin, options, dumps, tables.
 
 Private: `jax._src.lib.xla_client` (a plugin loaded by path), the methods of a topology, XLA's
-options, and the names and the text of what it dumps. Seen in JAX 0.10.2 and 0.12.0.1. An option
+options, the names and the text of what it dumps, and that there are tables of times in it. Seen in
+JAX 0.10.2 and 0.12.0.1, whose measurements of an H100 differ. An option
 that is gone is refused by name when a program is compiled; a dump that is named otherwise is not
 read.
 """
 
 import contextlib
 import importlib
+import mmap
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -286,3 +288,39 @@ def allocations(assignment: str) -> list[tuple[int, int, str, list[tuple[str, in
         if line.startswith("Total bytes used"):
             break
     return plan
+
+
+# XLA's names of the chips whose products its authors measured with cuBLAS (openxla/xla,
+# service/gpu/model, under the Apache licence): tables in the plugin's own text.
+MEASURED = {"h100": "sm_90", "b200": "sm_100_B200"}
+
+
+def products(plugin: Path, dtype: str = "bf16") -> dict[tuple[str, int, int, int, int], float]:
+    """Seconds of each measured product of two arrays of one dtype.
+
+    Args:
+        plugin: the library.
+        dtype: XLA's name, of the operands and of the result.
+
+    Returns:
+        (chip, batch, m, n, k) → seconds; empty where there is no such table.
+    """
+    key = f"{dtype}x{dtype}->{dtype}"
+    with open(plugin, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        place = whole.find(key.encode())
+        if place < 0:
+            return {}
+        text = whole[whole.rfind(b"\0", 0, place) + 1 : whole.find(b"\0", place)].decode()
+    names = {name: chip for chip, name in MEASURED.items()}
+    seconds = {}
+    for part in re.split(r'(?m)^\s{2,4}key: "(?=sm_)', text)[1:]:
+        if (chip := names.get(part[: part.index('"')])) is None:
+            continue
+        entries = r"b: (\d+)\s+m: (\d+)\s+n: (\d+)\s+k: (\d+)((?:\s+flops \{[^}]*\})+)"
+        for b, m, n, k, rates in re.findall(entries, part):
+            rate = re.search(rf'key: "{re.escape(key)}" value: (\d+)', rates)
+            if rate:
+                sizes = int(b), int(m), int(n), int(k)
+                flops = 2 * sizes[0] * sizes[1] * sizes[2] * sizes[3]
+                seconds[(chip, *sizes)] = flops / int(rate[1])
+    return seconds

@@ -24,10 +24,9 @@ from kernels.machines.gpu.estimate import (
     parts,
 )
 from kernels.machines.gpu.export import export, lower
-from kernels.machines.gpu.kernel import GpuKernel
-from kernels.machines.gpu.occupancy import Occupancy, occupancy
+from kernels.machines.gpu.kernel import GpuKernel, Occupancy, occupancy
+from kernels.machines.gpu.launched import run_on_threads
 from kernels.machines.gpu.simulator import simulate
-from kernels.machines.gpu.threads import run_on_threads
 
 __all__ = [
     "CHIPS",

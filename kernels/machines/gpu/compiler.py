@@ -214,10 +214,6 @@ class GpuProgram:
         one_of("name", name, tuple(by_name))
         return by_name[name]
 
-    @cached_property
-    def _by_name(self) -> dict[str, GpuKernel]:
-        return {kernel.name: kernel for kernel in self.kernels}
-
     def kernel(self, name: str = "") -> GpuKernel:
         """The kernel of that name, or the only one.
 
@@ -229,8 +225,9 @@ class GpuProgram:
         """
         if not name and len(self.kernels) == 1:
             return self.kernels[0]
-        one_of("name", name, self._by_name)
-        return self._by_name[name]
+        by_name = {kernel.name: kernel for kernel in self.kernels}
+        one_of("name", name, by_name)
+        return by_name[name]
 
 
 def compile(  # its public name; the builtin is not used in this module

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 # Seconds of a launch, and the share of the tensor cores' rate that whole tiles reach, by chip:
 # fitted to half of XLA's measured products in bfloat16, as JAX 0.10's plugin carries them
-# (kernels.machines.compat.xla_tables).
+# (kernels.machines.compat.xla_gpu.products).
 LIBRARY = {"h100": (5.5e-6, 0.80), "b200": (6.0e-6, 0.66)}
 TILES = ((64, 64), (64, 128), (128, 64), (128, 128), (128, 256), (256, 128))
 # The best that anybody published, of the memory's rate and of the tensor cores': a sum of 2^30

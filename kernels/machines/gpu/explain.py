@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from kernels.machines.gpu.chips import chip as chip_of
 from kernels.machines.gpu.compiler import GpuProgram, Thunk
 from kernels.machines.gpu.estimate import GpuEstimate
-from kernels.machines.gpu.kernel import GpuKernel
-from kernels.machines.gpu.occupancy import Occupancy
+from kernels.machines.gpu.kernel import GpuKernel, Occupancy
 from kernels.machines.gpu.sass import SassLoop
 
 OPERATIONS = 8  # of a kernel, the most frequent

@@ -22,7 +22,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from kernels.machines import checks
 from kernels.machines.gpu.chips import CHIPS, LONGEST_ROW
-from kernels.machines.gpu.interpreted import interprets, multiprocessors
+from kernels.machines.gpu.simulator import interprets, multiprocessors
 
 WIDTH = 128  # numbers of a line, one for each thread; TMA copies at most 256 along one axis
 SLOTS = 3  # rows in shared memory: one is worked on, or on its way out, while two come in

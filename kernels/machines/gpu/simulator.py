@@ -1,14 +1,17 @@
-"""Run a kernel of Mosaic GPU in JAX's simulation of a block: shared memory, barriers, copies.
+"""Where a kernel of Mosaic GPU runs: on a GPU, or in JAX's simulation of a block.
 
-The blocks of a grid run one after another, the warpgroups of a block at the same time. Memory
-starts as NaN, a read outside an array raises, a wait has a limit, and a race detector watches.
+That has shared memory, barriers and copies. The blocks of a grid run one after another, the
+warpgroups of a block at the same time. Memory starts as NaN, a read outside an array raises, a wait
+has a limit, and a race detector watches.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+from kernels.machines import pallas
 from kernels.machines.base import Simulation, SimulationError, takes_interpret
 from kernels.machines.compat import jax_interpreter, jax_mosaic
+from kernels.machines.gpu.chips import CHIPS
 
 PATIENCE = 60.0  # seconds that a thread waits at a barrier before the machine gives up
 
@@ -47,3 +50,32 @@ def simulate(
     except jax.errors.JaxRuntimeError as error:
         raise SimulationError(jax_interpreter.last_words(error)) from error
     return Simulation(result, tuple(seen))
+
+
+def interprets(interpret: Any) -> Any:
+    """Resolve the `interpret=` argument of a kernel of Mosaic GPU.
+
+    Args:
+        interpret: None compiles where JAX traces for a GPU, and simulates everywhere else; True
+            simulates, without looking for races; False compiles. Anything else is passed on.
+
+    Returns:
+        What plgpu.kernel takes as interpret=.
+    """
+    chosen = pallas.interprets(interpret, "gpu")
+    if chosen is not True:
+        return chosen
+    from kernels.machines.compat import jax_mosaic
+
+    return jax_mosaic.parameters()
+
+
+def multiprocessors() -> int:
+    """SMs of the GPU that JAX traces for: an H100's where there is none."""
+    import jax
+
+    abstract = getattr(jax.sharding.get_abstract_mesh(), "abstract_device", None)
+    if abstract is not None and abstract.num_cores:
+        return int(abstract.num_cores)
+    device = jax.devices()[0]
+    return int(device.core_count) if device.platform == "gpu" else CHIPS["h100"].sms

@@ -18,11 +18,10 @@ from kernels.machines.neuron.chips import chip as find_chip
 from kernels.machines.neuron.chips import target
 from kernels.machines.neuron.errors import HERE, NeuronError, located
 from kernels.machines.neuron.grid import Turns
-from kernels.machines.neuron.kernel import GENERATIONS, generation_of
+from kernels.machines.neuron.kernel import GENERATIONS, generation_of, simulated
 from kernels.machines.neuron.loops import Sample
 from kernels.machines.neuron.machine import NeuronMachine
 from kernels.machines.neuron.memory import ON_CHIP, View, running
-from kernels.machines.neuron.rebinding import simulated
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from kernels.machines.taichi.runtime import (
     start,
     threads,
 )
-from kernels.machines.taichi.source import KernelSource
-from kernels.machines.taichi.subprocess_runner import TaichiError, run, simulate
+from kernels.machines.taichi.subprocess_runner import KernelSource, TaichiError, run, simulate
 
 __all__ = [
     "ARCHS",

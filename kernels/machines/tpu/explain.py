@@ -174,6 +174,7 @@ _OF_ESTIMATE = (
     *("chip", "libtpu", "cycles", "bound", "method", "notes", "depends", "on_data", "flops"),
     *("hbm_bytes", "utilisation", "hbm_utilisation", "optimal_seconds"),
 )
+_OF_OPERATION = ("name", "times", "kind", "cycles", "hbm_bytes", "shape")
 _OF_OPERAND = (
     *("name", "role", "shape", "dtype", "block", "memory", "known", "aliased", "block_bytes"),
 )
@@ -211,14 +212,9 @@ def facts(program: ExportedProgram, estimate: Estimate, title: str) -> TpuFacts:
         float32_passes=tuple(sorted(passes)) * in_float32,
         operations=tuple(
             OperationFacts(
-                op.name,
-                op.times,
-                op.kind,
-                op.cycles,
-                op.cycles / total,
-                op.hbm_bytes,
-                op.bound if op.cycles else "",
-                op.shape,
+                **{name: getattr(op, name) for name in _OF_OPERATION},
+                share=op.cycles / total,
+                bound=op.bound if op.cycles else "",
             )
             for op in sorted(estimate.ops, key=lambda op: (-op.cycles, -op.hbm_bytes))
         ),

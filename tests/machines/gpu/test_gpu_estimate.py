@@ -15,12 +15,12 @@ from refused import refuses
 
 from kernels import gpu
 from kernels.machines.base import Seconds
-from kernels.machines.compat import xla_gpu, xla_tables
+from kernels.machines.compat import xla_gpu
 from kernels.machines.compat.xla_gpu import target
 from kernels.machines.gpu import sass, toolchain
 from kernels.machines.gpu.estimate import BANDS, BEST, FACTORS, IN_LINE, LAUNCH, LIBRARY
 from kernels.machines.gpu.export import export
-from kernels.machines.gpu.occupancy import occupancy
+from kernels.machines.gpu.kernel import occupancy
 from kernels.machines.gpu.operations import GpuOperation, operations
 from kernels.machines.hlo import parse
 from kernels.vector import add_vectors
@@ -36,7 +36,7 @@ if jax.__version_info__ >= (0, 12):
 
 @pytest.mark.cuda
 def test_products_are_held_against_the_half_that_was_not_fitted():
-    table = xla_tables.products(toolchain.folder() / toolchain.PLUGIN)
+    table = xla_gpu.products(toolchain.folder() / toolchain.PLUGIN)
     for chip, (median, most) in ALLOWED.items():
         rows = sorted((key[1:], seconds) for key, seconds in table.items() if key[0] == chip)
         assert len(rows) == 375
@@ -49,7 +49,7 @@ def test_products_are_held_against_the_half_that_was_not_fitted():
 
 
 def test_two_constants_a_chip_and_no_other_chip():
-    assert set(LIBRARY) == set(xla_tables.CHIPS) == set(ALLOWED)
+    assert set(LIBRARY) == set(xla_gpu.MEASURED) == set(ALLOWED)
     with pytest.raises(ValueError, match="chip is 'l4'; accepted: h100, b200"):
         gpu.library_product("l4", 128, 128, 128)
 

@@ -16,7 +16,7 @@ from kernels import gpu, pictures
 from kernels.machines.gpu import compiler, toolchain
 from kernels.machines.gpu.errors import GpuCompileError, overflow
 from kernels.machines.optional import MissingPackage
-from kernels.yours import gpu_words, machines, on_gpu
+from kernels.yours import gpu_words, machines
 
 SQUARE = (np.ones((256, 256), jnp.bfloat16),) * 2
 PRODUCT = machines.Asked(jnp.dot, SQUARE, "h100", "f", "f", 60.0, pictures=False, trips={})
@@ -27,7 +27,7 @@ def test_a_program_is_explained():
     def f(x, y):
         return -jax.nn.softmax(x @ y)
 
-    made = on_gpu.explain(replace(PRODUCT, function=f, pictures=True))
+    made = machines.Gpu.explain(replace(PRODUCT, function=f, pictures=True))
     assert json.loads(json.dumps(made.as_json()))["kernels"][0]["loop"]["schedule"]
     facts = made.facts
     assert facts.seconds < facts.most and facts.bound in ("memory", "compute")
@@ -70,7 +70,7 @@ def test_what_the_compilers_refuse_is_one_line(error, words, monkeypatch):
         raise error
 
     monkeypatch.setattr(compiler, "compile_program", refuse)
-    made = on_gpu.explain(PRODUCT)
+    made = machines.Gpu.explain(PRODUCT)
     lines = str(made).splitlines()
     assert made.facts.error["kind"] == error.kind and len(lines) == 2 and words in lines[1]
     assert words in made.html().replace("&#x27;", "'")
@@ -79,10 +79,10 @@ def test_what_the_compilers_refuse_is_one_line(error, words, monkeypatch):
 def test_an_unknown_chip_and_a_missing_tool_are_one_line(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"--chip is 'h200'; accepted: .*v5e.*h100"):
         machines.machine("h200")
-    assert machines.machine("l4") is on_gpu
+    assert machines.machine("l4") is machines.Gpu
     monkeypatch.setenv(toolchain.FOLDER, str(tmp_path))
     with pytest.raises(MissingPackage, match=r"jax-cuda12-pjrt.*`make venv EXTRAS=gpu`"):
-        on_gpu.ready()
+        machines.Gpu.ready()
 
 
 @pytest.mark.slow
@@ -106,7 +106,7 @@ def test_what_cannot_be_explained_is_said_in_a_line():
             compiler_params=pltpu.CompilerParams(dimension_semantics=()),
         )(x, y)
 
-    explain = lambda f, **more: on_gpu.explain(replace(PRODUCT, function=f, **more))
+    explain = lambda f, **more: machines.Gpu.explain(replace(PRODUCT, function=f, **more))
     with pytest.raises(ValueError, match=r"trips is body=3; accepted: none on h100"):
         explain(jnp.dot, trips={"body": 3})
     with pytest.raises(ValueError, match=r"function is f, which returns no array; accepted: one"):

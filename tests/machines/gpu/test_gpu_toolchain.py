@@ -17,7 +17,7 @@ from kernels.machines.gpu import compiler, toolchain
 from kernels.machines.gpu.cuda import cuda
 from kernels.machines.gpu.errors import translate
 from kernels.machines.gpu.kernel import assemble
-from kernels.machines.gpu.threads import run_on_threads
+from kernels.machines.gpu.launched import run_on_threads
 from kernels.machines.optional import MissingPackage
 
 V = jax.ShapeDtypeStruct((256,), jnp.float32)

@@ -15,7 +15,7 @@ from pallas_samples import ANY, chosen_rows, products, shape
 from refused import refuses
 
 from kernels import tpu
-from kernels.figures.units import format_seconds
+from kernels.figures.table import format_seconds
 from kernels.machines.pallas.walk import EndlessLoop
 from kernels.machines.tpu import pool
 from kernels.machines.tpu.diagnose import TpuCompileError

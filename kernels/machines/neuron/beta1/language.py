@@ -1,8 +1,6 @@
 """neuronxcc.nki.language: functions that make tiles, operators behind them, grids and masks.
 
 Names and arguments are those of the AWS Neuron documentation of SDK 2.20 to 2.26.
-
-Over 600 lines because in beta 1 all of them, moves, arithmetic and reductions, take masks.
 """
 
 from __future__ import annotations
