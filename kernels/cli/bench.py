@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from kernels.cli.options import GradientOption, WorkloadOption
-from kernels.cli.terminal import console, errors, progress, reported, writable
+from kernels.cli.terminal import console, errors, progress, reported, tell, writable
 from kernels.figures.table import Table
 from kernels.figures.units import format_seconds
 from kernels.machines.checks import fail, one_of
@@ -50,7 +50,11 @@ def bench(
                 able = [i for i in implementations if i.accepts(problem)]
                 with progress(counted=False) as bar:
                     task = bar.add_task("")
-                    say = lambda words: bar.update(task, description=escape(words))  # noqa: B023
+
+                    def say(words: str, bar: Any = bar, task: Any = task) -> None:
+                        bar.update(task, description=escape(words))
+                        tell(words)
+
                     more: dict[str, Any] = dict(device=device, gradient=gradient, progress=say)
                     measurement = benchmark.bench(operator, able, problem, repeats=repeats, **more)
                 for refusing, reason in measurement.refused.items():

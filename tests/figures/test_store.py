@@ -136,7 +136,7 @@ def test_foreign_files_are_refused(tmp_path):
         (lambda row: f"{row}{row.replace('1.5', '2.5')}", "the row is of what another row tells"),
         (lambda row: row.replace("1.5", "nan"), "value is nan"),
         (lambda row: row.replace("1.5", "-1.5"), "value is -1.5"),
-        (lambda row: row.replace("1.5", "1,5"), "the columns is"),
+        (lambda row: row.replace("1.5", "1,5"), "the header is"),
     ],
 )
 def test_a_damaged_row_is_told_with_its_line_and_not_believed(tmp_path, damage, says):
