@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -50,11 +51,8 @@ def bench(
                 able = [i for i in implementations if i.accepts(problem)]
                 with progress(counted=False) as bar:
                     task = bar.add_task("")
-
-                    def say(words: str, bar: Any = bar, task: Any = task) -> None:
-                        bar.update(task, description=escape(words))
-                        tell(words)
-
+                    show = functools.partial(bar.update, task)
+                    say = lambda words: (show(description=escape(words)), tell(words))  # noqa: B023
                     more: dict[str, Any] = dict(device=device, gradient=gradient, progress=say)
                     measurement = benchmark.bench(operator, able, problem, repeats=repeats, **more)
                 for refusing, reason in measurement.refused.items():

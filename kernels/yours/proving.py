@@ -305,5 +305,5 @@ def _climb(
                 if any(words in results[-1].message for words in HOPELESS):
                     break  # so it is with the next ones
             *_, row = Report(tuple(results)).table().rows
-            progress(f"{name}: {rung} {row[3]}, {row[2]} problems, {row[5]} s", ended=True)
+            progress(f"{name}: {rung} {row[3]} ({row[2]}), {row[5]} s", ended=True)
     return Report(tuple(results), tuple(dict.fromkeys(notes)))

@@ -564,3 +564,4 @@ def kernel(x):
     report = prove_file(str(tmp_path / "own.py"), rungs=("interpret", "simulate"))
     assert {result.status for result in report.findings} == {"skipped"} and report.not_run
     assert all("MLIR translation rule" in result.message for result in report.findings)
+    assert len(report.of("kernel", "interpret")) > 1, "the others go on"
