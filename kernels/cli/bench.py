@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from kernels.cli.options import GradientOption, WorkloadOption
-from kernels.cli.terminal import console, errors, progress, writable
+from kernels.cli.terminal import console, errors, progress, tell, writable
 from kernels.figures.table import Table, format_seconds
 from kernels.machines.checks import fail, one_of
 from kernels.proof.catalog import OPERATORS, Implementation, find
@@ -48,7 +49,8 @@ def bench(
             able = [i for i in implementations if i.accepts(problem)]
             with progress(counted=False) as bar:
                 task = bar.add_task("")
-                say = lambda words: bar.update(task, description=escape(words))  # noqa: B023
+                show = functools.partial(bar.update, task)
+                say = lambda words: (show(description=escape(words)), tell(words))  # noqa: B023
                 more: dict[str, Any] = dict(device=device, gradient=gradient, progress=say)
                 measurement = benchmark.bench(operator, able, problem, repeats=repeats, **more)
             for refusing, reason in measurement.refused.items():

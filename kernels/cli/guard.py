@@ -63,9 +63,7 @@ def guard(
         rungs=repeated("--rung", rung, guarding.ALL) or guarding.RUNGS,
         timeout=timeout,
         jobs=jobs,
-        progress=lambda words: (
-            errors.print(f"[dim]{escape(words)}[/]") if errors.is_terminal else None
-        ),
+        progress=lambda words: errors.print(f"[dim]{escape(words)}[/]", soft_wrap=True),
     )
     console.print(guarded.table("The new baseline" if update else "Against the baseline"))
     for words in guarded.losses:

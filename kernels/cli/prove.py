@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from kernels.cli import options
-from kernels.cli.terminal import console, file_and_name, progress, writable, write
+from kernels.cli.terminal import console, file_and_name, progress, tell, writable, write
 from kernels.proof.catalog import RUNGS
 
 NOT_RUN = 3  # the exit status where a kernel was compiled at best
@@ -69,7 +69,11 @@ def prove(
         for path, name in asked:
             if marked and b"proves" not in Path(path).read_bytes():
                 continue
-            say = lambda words: bar.update(task, description=escape(words))
+
+            def say(words: str, ended: bool = False) -> None:
+                bar.update(task, description=escape(words))
+                tell(words) if ended else None
+
             more: dict[str, Any] = dict(sandbox=sandbox, mesh=mesh_of(mesh), progress=say)
             more |= dict(rungs=rungs, chips=chips, seed=seed, timeout=timeout)
             try:

@@ -51,6 +51,12 @@ def progress(form: str = "{task.description}", counted: bool = True) -> bars.Pro
     return bars.Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
 
 
+def tell(words: str) -> None:
+    """A line on stderr of what ended, where that is no terminal and so shows no bar."""
+    if not errors.is_terminal:
+        errors.print(words, markup=False, soft_wrap=True)
+
+
 def note(words: str) -> None:
     """Print a line as it is, of any length."""
     console.print(words, highlight=False, soft_wrap=True)

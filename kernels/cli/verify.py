@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernels.cli.options import StrictOption, repeated
-from kernels.cli.terminal import console, errors, note, progress
+from kernels.cli.terminal import console, errors, note, progress, tell
 from kernels.figures.table import Table
 from kernels.proof.catalog import RUNGS, find
 from kernels.yours.report import COLOURS, PARTIAL, PASSED, SKIPPED, WORDS, ProblemResult, Report
@@ -60,6 +60,9 @@ def verify(
             for check in ladder.climb(subject, name, problems, seed):
                 checks.append(check)
                 bar.advance(task)
+            count = Counter(check.status for check in checks[-len(problems) :])
+            words = ", ".join(f"{number} {status}" for status, number in count.items())
+            tell(f"{operator.name}/{implementation.name} {name}: {words}")
     console.print(_table(checks))
     _remark(checks, verbose)
     count = Counter(check.status for check in checks)

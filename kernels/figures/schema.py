@@ -263,7 +263,7 @@ class CsvRow:
         """The row of its cells; ValueError for other columns, what the constructor refuses, and a
         row that contradicts itself."""
         if tuple(cells) != cls.COLUMNS:
-            fail("the columns", ", ".join(map(str, cells)), ", ".join(cls.COLUMNS))
+            fail("the header", ", ".join(map(str, cells)), ", ".join(cls.COLUMNS))
         types = {
             column.name: getattr(column.type, "__name__", str(column.type))
             for column in fields(cls)  # type: ignore[arg-type]

@@ -141,7 +141,7 @@ def takes(
         if wrong and all(p.kind != p.VAR_KEYWORD for p in known):
             accepted = ", ".join(free) or f"no name, by {name_of(function)}{signature}"
             fail("--over" if wrong[0] in over else argument, repr(wrong[0]), accepted)
-        words = ", ".join([f"{len(args)} positional", *named])
+        words = " with ".join([f"a list of {len(args)}", *filter(None, [", ".join(named)])])
         fail(argument, f"{words} ({error})", f"{name_of(function)}{signature}")
 
 

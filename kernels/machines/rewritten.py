@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from kernels.machines.compat import jaxprs
 
 # What multiplies its operands, so that the sizes of its terms follow from those of its operands.
@@ -10,13 +12,13 @@ PRODUCTS = ("dot_general", "mul", "conv_general_dilated")
 
 
 def widened(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function whose casts to a narrower float are casts to float64 instead.
+    """A function whose casts to a narrower float are casts to the widest one instead.
 
     Args:
-        function: of arrays, that gives a tuple; traced with x64 on.
+        function: of arrays, that gives a tuple; traced in float64 with x64 on, else in float32.
 
     Returns:
-        A function of the same arrays, that gives a list. Loops and conditions carry float64, what
+        A function of the same arrays, that gives a list. Loops and conditions carry that too, what
         runs inside a kernel is left as it is.
     """
     import jax.numpy as jnp
@@ -27,25 +29,25 @@ def widened(function: Callable[..., Any]) -> Callable[..., Any]:
         except TypeError:  # a loop that begins with float32 zeros does not take float64 along
             narrow = [jnp.asarray(a, jnp.float32) if _is_float(a) else a for a in arrays]
             closed = jaxprs.trace(function, *narrow)
-        return jaxprs.interpret(closed, arrays, _in_float64)
+        return jaxprs.interpret(closed, arrays, _in_the_widest)
 
     return run
 
 
-def _in_float64(equation: Any, values: Sequence[Any]) -> list[Any]:
+def _in_the_widest(equation: Any, values: Sequence[Any]) -> list[Any]:
     """The results of one operation, or of a loop whose body is widened too."""
     import jax.numpy as jnp
 
     wide, name = [*map(_wide, values)], jaxprs.operation(equation)
     if name in jaxprs.CONTROL:
-        run = lambda body, *inner: [*map(_wide, jaxprs.interpret(body, inner, _in_float64))]
+        run = lambda body, *inner: [*map(_wide, jaxprs.interpret(body, inner, _in_the_widest))]
         return jaxprs.controlled(equation, wide, run)
     if any(jaxprs.inner_jaxprs(equation)) and not name.startswith("scatter"):
         operands = zip(values, jaxprs.inputs(equation), strict=True)
         narrow = [jnp.asarray(v, jaxprs.dtype(o)) if _is_float(v) else v for v, o in operands]
         return jaxprs.bound(equation, narrow)
     casts: dict[str, Any] = {
-        key: jnp.dtype(jnp.float64)
+        key: _widest()
         for key, dtype in equation.params.items()
         if key in ("new_dtype", "preferred_element_type", "dtype")
         and dtype is not None
@@ -53,7 +55,7 @@ def _in_float64(equation: Any, values: Sequence[Any]) -> list[Any]:
     }
     for inner in jaxprs.inner_jaxprs(equation):  # how a scatter puts two numbers together
         number = jnp.zeros((), jnp.result_type(wide[0]))
-        joined = lambda *two, inner=inner: jaxprs.interpret(inner, two, _in_float64)
+        joined = lambda *two, inner=inner: jaxprs.interpret(inner, two, _in_the_widest)
         casts["update_jaxpr"] = jaxprs.opened(jaxprs.trace(joined, number, number))
     return jaxprs.bound(equation, wide, **casts)
 
@@ -61,7 +63,13 @@ def _in_float64(equation: Any, values: Sequence[Any]) -> list[Any]:
 def _wide(value: Any) -> Any:
     import jax.numpy as jnp
 
-    return jnp.asarray(value, jnp.float64) if _is_float(value) else value
+    return jnp.asarray(value, _widest()) if _is_float(value) else value
+
+
+def _widest() -> Any:
+    import jax
+
+    return jax.dtypes.canonicalize_dtype(np.float64)
 
 
 def _is_float(value: Any) -> bool:
@@ -78,7 +86,7 @@ def rounded(function: Callable[..., Any]) -> Callable[..., Any]:
     of two sums is no more exact than these are.
 
     Args:
-        function: of arrays, or tuples of them, that gives a tuple; traced with x64 on.
+        function: of arrays, or tuples of them, that gives a tuple.
 
     Returns:
         A function of the same arrays, that gives a list: for each result, in units of the relative

@@ -86,6 +86,7 @@ def compare(
     rounding: Any = None,
     terms: int = 1,
     budget: float = 1.0,
+    apart: bool = False,
 ) -> Verdict:
     """Judge `result` by the budget.
 
@@ -100,6 +101,8 @@ def compare(
             of their squares, or None.
         terms: how many an element adds up at most; 1 where that is not known.
         budget: how many times all of this a result may be off.
+        apart: whether each element is judged by the plainest implementation's own distance from the
+            reference there, which is less than it is allowed: so magnitudes may be too small.
 
     Returns:
         The verdict on the worst element; another shape than the reference's does not pass either.
@@ -136,7 +139,8 @@ def compare(
     size = np.abs(expected) if magnitude is None else np.asarray(magnitude, np.float64)
     counts = ~odd & np.isfinite(off) & np.isfinite(size) & (size > 0)
     size = np.where(counts, size, 0)
-    plain_error = np.divide(off, size, out=np.zeros_like(size), where=counts).max(initial=0) * size
+    ratio = np.divide(off, size, out=np.zeros_like(size), where=counts)
+    plain_error = (ratio if apart else ratio.max(initial=0)) * size
     if magnitude is not None:
         plain_error = np.maximum(plain_error, max(LUCK, terms**0.5 / 2) * ulp(size, accumulator))
     if rounding is not None:

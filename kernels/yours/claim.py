@@ -19,11 +19,12 @@ import numpy as np
 from kernels.machines import rewritten
 from kernels.machines.checks import fail
 from kernels.machines.compat import jaxprs
-from kernels.proof.backends.base import Backend
+from kernels.proof.backends import jax_arrays
+from kernels.proof.backends.base import Backend, Job
 from kernels.proof.backends.jax_arrays import at_places
 from kernels.proof.backends.pallas_tpu_mesh import over
 from kernels.proof.backends.xla import XLA
-from kernels.proof.contract import Contract
+from kernels.proof.contract import Contract, positions
 from kernels.proof.workload import Workload, Workloads
 from kernels.yours.declared import Declared
 
@@ -79,8 +80,7 @@ class Claim(Contract):
         terms = functools.partial(self._size, absolute=False)
         self.rounding = self._signed(terms) if narrow else None
         self.gradient_magnitude = self._pull_size if self.differentiable else None
-        least = functools.partial(self._pull_size, least=True)
-        self.gradient_rounding = least if self.differentiable else None
+        self.gradient_rounding = self._pull_rounding if self.differentiable else None
 
     # --- what the rungs ask ---------------------------------------------------------------------
 
@@ -294,9 +294,31 @@ class Claim(Contract):
                 return _rounded(self._once("rounded", leaves, make), arrays, sizes)
         return sizes
 
-    def _pull_size(self, *arguments: Any, least: bool = False) -> list[np.ndarray]:
-        """The same of the gradients, by the differentiable arguments; at least what rounding alone
-        may do to them. least: that alone, which is fifteen times as soon known.
+    def _pull(self, *arguments: Any) -> tuple[Job, list[Any]]:
+        """The gradients of the reference by the differentiable arguments, and the cotangents that
+        follow upon these."""
+        count = len(self.leaves)
+        wanted = positions(self, self.differentiable)  # type: ignore[arg-type]
+        return Job(self.reference, arguments[:count], {}, wanted), list(arguments[count:])
+
+    def _pull_size(self, *arguments: Any) -> list[np.ndarray]:
+        """The same of the gradients."""
+        pull = lambda *changed: jax_arrays.pull(*self._pull(*changed))
+        return _amplified(pull, arguments, absolute=True)
+
+    def gradient_moves(self, exact: Any, place: int, draw: int, *arguments: Any) -> np.ndarray:
+        """How far relative changes of the arguments by ±1 unit move the exact gradient by one of
+        the differentiable ones: less than it depends on them, and as soon known as it is itself."""
+        rng = np.random.default_rng((place, draw))
+        job, cotangents = self._pull(*arguments)
+        signs = lambda values: _varied(values, lambda shape: rng.choice((-1.0, 1.0), shape))
+        wanted = job.wanted[place : place + 1]
+        moved = replace(job, arguments=signs(job.arguments), wanted=wanted)
+        [other] = jax_arrays.pull(moved, signs(cotangents))
+        return np.nan_to_num(np.abs(other - exact) / STEP, posinf=0.0)
+
+    def _pull_rounding(self, *arguments: Any) -> list[np.ndarray]:
+        """What rounding alone may do to the gradients, which takes no more than float32 to know.
 
         In a softmax that sees almost nothing but one key, what comes back to the logits is a
         difference of two sums that are nearly equal: however little it depends on the arguments, it
@@ -305,25 +327,17 @@ class Claim(Contract):
         """
         import jax
 
-        from kernels.proof.backends import jax_arrays
-        from kernels.proof.backends.base import Job
-        from kernels.proof.contract import positions
-
-        count, results = len(self.leaves), len(self.outputs)
-        wanted = positions(self, self.differentiable)  # type: ignore[arg-type]
-        job = Job(self.reference, arguments[:count], {}, wanted)
-
-        def gradients(*changed: Any) -> list[Any]:
-            return jax_arrays.pull(replace(job, arguments=changed[:count]), changed[count:])
+        job, cotangents = self._pull(*(_narrow(a) for a in arguments))
 
         def make() -> Any:
             gradient, _ = jax_arrays.programs(job)[1]
+            results = len(self.outputs)
             return jax.jit(rewritten.rounded(lambda *arrays: gradient(*arrays)[results:]))
 
-        sizes = [0.0] * len(wanted) if least else _amplified(gradients, arguments, absolute=True)
-        arrays = (a for a in arguments[:count] if hasattr(a, "shape"))
-        errors = self._once("rounded gradient", arguments, make)
-        return _rounded(errors, (tuple(arguments[count:]), *arrays), sizes)
+        arrays = (a for a in job.arguments if hasattr(a, "shape"))
+        with jax.enable_x64(False):
+            errors = self._once("rounded gradient", job.arguments, make)
+            return _rounded(errors, (tuple(cotangents), *arrays), [0.0] * len(job.wanted))
 
 
 def _called(function: Callable[..., Any], tree: Any, leaves: Sequence[Any]) -> Any:
@@ -392,18 +406,12 @@ def _amplified(
         computation", Journal of the ACM 53 (2006).
     """
     rng = np.random.default_rng(0)
+    cauchy = lambda shape: np.clip(rng.standard_cauchy(shape), -TAIL, TAIL)
+    signs = lambda shape: rng.choice((-1.0, 1.0), shape)
     base = [np.asarray(r, np.float64) for r in function(*values)]
     distances: list[list[np.ndarray]] = [[] for _ in base]
     for _ in range(PROBES):
-        changed = []
-        for value in values:
-            if isinstance(value, np.ndarray) and value.dtype == np.float64:
-                if absolute:
-                    draw = np.clip(rng.standard_cauchy(value.shape), -TAIL, TAIL)
-                else:
-                    draw = rng.choice((-1.0, 1.0), value.shape)
-                value = value * (1 + STEP * draw)
-            changed.append(value)
+        changed = _varied(values, cauchy if absolute else signs)
         with np.errstate(invalid="ignore", over="ignore"):
             for kept, first, other in zip(distances, base, function(*changed), strict=True):
                 kept.append(np.abs(np.asarray(other, np.float64) - first) / STEP)
@@ -418,6 +426,12 @@ def _amplified(
         common = np.median(size[size > 0]) if (size > 0).any() else 0.0
         sizes.append(np.where(size <= NOTHING * common, common, size))
     return sizes
+
+
+def _varied(values: Sequence[Any], draw: Callable[[Any], np.ndarray]) -> list[Any]:
+    """The values, with the float64 arrays off by steps that are drawn for their shapes."""
+    varies = lambda value: isinstance(value, np.ndarray) and value.dtype == np.float64
+    return [value * (1 + STEP * draw(value.shape)) if varies(value) else value for value in values]
 
 
 def _rounded(errors: Callable[..., Any], arrays: Any, sizes: Any) -> list[np.ndarray]:
@@ -451,6 +465,10 @@ def _tells(result: Any) -> bool:
 def is_float(value: Any) -> bool:
     """Whether it is a NumPy array of floats, of any width."""
     return isinstance(value, np.ndarray) and value.dtype.kind not in "iubOSU"
+
+
+def _narrow(value: Any) -> Any:
+    return value.astype(np.float32) if is_float(value) else value
 
 
 def _decides(leaf: Any) -> Any:

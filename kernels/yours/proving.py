@@ -23,8 +23,7 @@ LOADING = 120.0  # seconds at least to start a child and load a file, on a busy 
 RUNGS = ("interpret", "simulate", "compile")
 # Of the problems of one shape, the first alone is simulated and compiled: values change nothing.
 ONCE = ("simulate", "compile")
-# What is said of one problem and holds for the others: late, or a primitive nobody has.
-HOPELESS = ("not done after", "not begun", "MLIR translation rule for primitive")
+HOPELESS = ("not done after", "not begun")  # said of one problem, it holds for the others
 WORKER = str(Path(__file__).with_name("worker.py"))
 
 
@@ -111,12 +110,13 @@ def prove_file(
     seed: int = 0,
     timeout: float = TIMEOUT,
     mesh: Mapping[str, int] | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[..., None] = lambda words, ended=False: None,
     sandbox: bool = False,
 ) -> Report:
     """Prove what a file marks with `kernels.proves`, in a child process; `mesh` stands in place of
-    the file's own, and `sandbox` asks for `sandbox.walls`. ValueError where the file cannot
-    be loaded, or marks nothing of that name."""
+    the file's own, `sandbox` asks for `sandbox.walls`, and `progress` hears what is done and,
+    with ended=True, what a rung found. ValueError where the file cannot be loaded, or marks nothing
+    of that name."""
     _check(rungs, chips, timeout)
     with asking(timeout, sandbox=sandbox) as ask:
         question = {"path": path, "name": name, "mesh": mesh}
@@ -263,7 +263,7 @@ def _climb(
     rungs: Sequence[str],
     chips: tuple[str, ...],
     seed: int,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[..., None] = lambda words, ended=False: None,
     kernels: Sequence[dict[str, Any]] = (),
 ) -> Report:
     """Climb the rungs with the kernels of a source, or with those of it that were loaded."""
@@ -291,8 +291,7 @@ def _climb(
             problems = kernel["problems"][: 1 if rung in ONCE else None]
             compiled_for = (chips or kernel["chips"]) if rung == "compile" else ()
             for place, problem in enumerate(problems):
-                if progress:
-                    progress(f"{name}: {rung}, {problem}")
+                progress(f"{name}: {rung}, {problem}")
                 question = dict(name=name, rung=rung, place=place, chips=chips, seed=seed)
                 try:
                     answer = ask({"what": "climb", **question})
@@ -305,4 +304,6 @@ def _climb(
                 results.append(ProblemResult(name, rung, problem, **answer, chips=compiled_for))
                 if any(words in results[-1].message for words in HOPELESS):
                     break  # so it is with the next ones
+            *_, row = Report(tuple(results)).table().rows
+            progress(f"{name}: {rung} {row[3]} ({row[2]}), {row[5]} s", ended=True)
     return Report(tuple(results), tuple(dict.fromkeys(notes)))

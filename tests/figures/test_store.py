@@ -122,7 +122,7 @@ def test_kinds_are_never_mixed(tmp_path):
 
 def test_foreign_files_are_refused(tmp_path):
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="columns"):
+    with pytest.raises(ValueError, match="the header"):
         read(tmp_path / "x.csv")
     assert read(tmp_path / "none.csv", missing_ok=True) == []
     with pytest.raises(ValueError, match=r"none.csv; accepted: a file that there is: x.csv"):
@@ -136,7 +136,7 @@ def test_foreign_files_are_refused(tmp_path):
         (lambda row: f"{row}{row.replace('1.5', '2.5')}", "the row is of what another row tells"),
         (lambda row: row.replace("1.5", "nan"), "value is nan"),
         (lambda row: row.replace("1.5", "-1.5"), "value is -1.5"),
-        (lambda row: row.replace("1.5", "1,5"), "the columns is"),
+        (lambda row: row.replace("1.5", "1,5"), "the header is"),
     ],
 )
 def test_a_damaged_row_is_told_with_its_line_and_not_believed(tmp_path, damage, says):

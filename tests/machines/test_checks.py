@@ -19,7 +19,7 @@ test_a_wrong_call_is_a_value_error = pytest.mark.skipif(
         (lambda: tpu.compile("x"), "function is 'x'; accepted: a function"),
         (lambda: gpu.export(3, ROWS), "function is 3; accepted: a function"),
         (lambda: tpu.compile(np.dot, ROWS, mesh=3), "mesh is 3; accepted: axis name"),
-        (lambda: gpu.export(lambda x, y: x, ROWS), r"args is 1 positional \(.*'y'\); accepted: "),
+        (lambda: gpu.export(lambda x, y: x, ROWS), r"args is a list of 1 \(.*'y'\); accepted: "),
         (lambda: tpu.compile(lambda x: x, "abc"), "args is 'abc'; accepted: arrays"),
         (lambda: gpu.estimate(lambda x: x, ROWS, timeout=-1), "timeout is -1; accepted: a number"),
         (lambda: tpu.estimate(lambda x: x, ROWS, timeout=-1), "timeout is -1; accepted: a number"),

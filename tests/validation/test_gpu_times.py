@@ -70,7 +70,7 @@ def test_rows_are_read_as_they_were_written(tmp_path):
     with pytest.raises(ValueError, match="the half of"):
         gpu_times.read(file)
     file.write_text("a,b\n1,2\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="the columns is a, b"):
+    with pytest.raises(ValueError, match="the header is a, b"):
         gpu_times.read(file)
 
 

@@ -387,7 +387,7 @@ def test_the_size_of_a_gradient_counts_what_cancels_on_the_way():
         _, pull = jax.vjp(attention, *wide)
         gradient = np.abs(pull(back)[0])
     terms = np.abs(wide[2] @ back[0]).min() * np.abs(wide[1]).min(0)
-    assert gradient[0].max() < 1e-30 and (size[0] > terms).all() and (least <= size).all()
+    assert gradient[0].max() < 1e-30 and (size[0] > terms).all() and (least[0] > terms).all()
     assert (size[1:] >= gradient[1:]).all() and np.median(size[1:] / gradient[1:]) < 1e3
 
 
@@ -564,3 +564,4 @@ def kernel(x):
     report = prove_file(str(tmp_path / "own.py"), rungs=("interpret", "simulate"))
     assert {result.status for result in report.findings} == {"skipped"} and report.not_run
     assert all("MLIR translation rule" in result.message for result in report.findings)
+    assert len(report.of("kernel", "interpret")) > 1, "the others go on"

@@ -72,6 +72,8 @@ class Bar:
         figure = float(self.measure(tried))
         words = f"{figure:{self.spec}} {self.figure}; the bar is {self.bar:{self.spec}}"
         if figure > self.bar:
+            if (times := figure / self.bar) >= 3:
+                raise Refused(f"{words}: {times:,.0f} times that")
             raise Refused(f"{words}, {self._apart(figure, self.bar)} away")
         if self.ours is None:
             return words, False
