@@ -160,10 +160,8 @@ def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) ->
                 if colon:
                     raise
                 listed.append(Entry(str(file), why_not=str(error)))
-    if listed and all(
-        entry.why_not for entry in listed
-    ):  # then it is the command line that is wrong
-        raise ValueError(listed[0].why_not)
+    if listed and all(entry.why_not for entry in listed):
+        raise ValueError(listed[0].why_not)  # it is the command line that is wrong
     return listed
 
 
