@@ -241,7 +241,9 @@ def _operations(facts: TpuFacts, whole: bool) -> Table:
         moved = format_bytes(sum(op.hbm_bytes for op in rest))
         rows.append((f"{len(rest)} more", "", f"{cycles:,.0f}", f"{share:.0%}", moved, ""))
     columns = ("operation", "kind", "cycles", "share", "HBM", "binds")
-    return Table(columns, rows, "Operations, the longest first (estimated)", right=columns[2:5])
+    counted = "; what data decides counts once" * (facts.seconds is None)
+    title = f"Operations, the longest first (estimated{counted})"
+    return Table(columns, rows, title, right=columns[2:5])
 
 
 def _clipped(text: str, most: int, whole: bool) -> str:

@@ -66,7 +66,7 @@ def absent(
     importing = dis.opname[frame.f_code.co_code[frame.f_lasti]] == "IMPORT_FROM"
     error = MissingImport if importing else MissingName
     if instead and name in instead:
-        raise error(f"{module} has no {name}: {instead[name]}", place())
+        raise error(f"{module} has no {name}: write {instead[name]}", place())
     near = difflib.get_close_matches(name, known, 3)
     near_words = f"the nearest are {', '.join(near)}; " if near else ""
     raise error(

@@ -34,6 +34,7 @@ from typing import Any
 
 from kernels.machines.neuron.errors import NeuronError
 from kernels.machines.neuron.kernel import function_of, generation_of
+from kernels.machines.neuron.modern.language import REMOVED
 from kernels.machines.neuron.simulator import NkiKernel
 
 # Where instructions are, imported by their names.
@@ -41,12 +42,6 @@ OURS = ("kernels.machines.neuron.", "nki.", "neuronxcc.")
 # What the language has not, and what to write instead.
 with Path(__file__).with_suffix(".csv").open(encoding="utf-8", newline="") as _rows:
     SYNTAX = {getattr(ast, row.pop("node")): tuple(row.values()) for row in csv.DictReader(_rows)}
-REMOVED = {
-    "arange": "a slice, as in tile[:, 0:n:2]",
-    "mgrid": "a slice, as in tile[:, 0:n:2]",
-    "par_dim": "the partitions as the first dimension",
-    "divide": "nisa.reciprocal, and a product",
-}
 # Names of nki.isa that write no tile.
 WITHOUT_DST = (
     *("get_nc_version", "register_alloc", "register_load"),

@@ -42,6 +42,8 @@ from kernels.machines.neuron.memory import (
     whole,
 )
 
+BEFORE = "before"  # a result that depends on the elements of its partition up to its own
+
 
 class NeedsNumbers(Exception):
     """A run without numbers came to an instruction that steers by one."""
@@ -210,7 +212,7 @@ class NeuronMachine(Loops):
         columns: Sequence[View | np.float32] = (),
         raw: bool = False,
         shapes: bool = True,
-        across: bool | None = None,
+        across: bool | str | None = None,
         chosen: Sequence[View | np.float32] = (),
         **noted,
     ) -> np.ndarray | None:
@@ -223,8 +225,8 @@ class NeuronMachine(Loops):
                 the sources.
             raw: on the numbers as they are, and not in float32.
             shapes: whether all have as many elements as dst.
-            across: whether a result depends on other elements of its partition; by default where
-                not all have as many elements.
+            across: whether a result depends on other elements of its partition, or on those BEFORE
+                it; by default where not all have as many elements.
             chosen: sources that the function may leave out of a result, and that make it not a
                 number where they are none.
             **noted: as for `note`.
@@ -281,7 +283,7 @@ class NeuronMachine(Loops):
         dst: View,
         sources: Sequence[View],
         states: Sequence[np.ndarray | None],
-        across: bool = False,
+        across: bool | str = False,
         chosen: Sequence[View | np.float32] = (),
         result: np.ndarray | None = None,
     ) -> None:
@@ -295,6 +297,9 @@ class NeuronMachine(Loops):
             bad = is_undefined(state)
             if source.size == dst.size and not across:
                 marks = bad.reshape(dst.shape)
+            elif across == BEFORE and source.size == dst.size:
+                rows = bad.reshape(dst.shape[0], -1)
+                marks = np.logical_or.accumulate(rows, axis=1).reshape(dst.shape)
             elif source.ndim == dst.ndim and not across:
                 marks = np.broadcast_to(bad.reshape(source.shape), dst.shape)
             elif source.shape[0] == dst.shape[0]:

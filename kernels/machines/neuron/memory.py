@@ -122,6 +122,7 @@ class Storage:
     stored: bool = False  # whether an instruction wrote to it
     streamed: bool = False  # whether it stands in PSUM, as far as time goes
     scattered: bool = False  # whether numbers have chosen where
+    left: np.ndarray | None = None  # what the mask of the instruction that made it left out
 
     @property
     def partition_bytes(self) -> int:

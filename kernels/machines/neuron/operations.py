@@ -64,14 +64,9 @@ def _gelu_tanh(x: np.ndarray) -> np.ndarray:
 SIGMOID_GELU = np.float32(1.702)
 
 
-def _gelu_sigmoid_dx(x: np.ndarray) -> np.ndarray:
-    s = _sigmoid(SIGMOID_GELU * x)
-    return s + SIGMOID_GELU * x * s * (ONE - s)
-
-
-def _silu_dx(x: np.ndarray) -> np.ndarray:
-    s = _sigmoid(x)
-    return s * (ONE + x * (ONE - s))
+def _silu_dx(x: np.ndarray, slope: np.float32 = ONE) -> np.ndarray:
+    s = _sigmoid(slope * x)
+    return s + slope * x * s * (ONE - s)
 
 
 _SUMS = ("add", "subtract", "multiply", "maximum", "minimum")
@@ -93,7 +88,7 @@ _ROWS: tuple[tuple[str, Any, int, dict[str, Any]], ...] = (
     ("gelu", _gelu, 1, _FUNCTION),
     ("gelu_apprx_tanh", _gelu_tanh, 1, _FUNCTION),
     ("gelu_apprx_sigmoid", lambda x: x * _sigmoid(SIGMOID_GELU * x), 1, _FUNCTION),
-    ("gelu_apprx_sigmoid_dx", _gelu_sigmoid_dx, 1, _FUNCTION),
+    ("gelu_apprx_sigmoid_dx", lambda x: _silu_dx(x, SIGMOID_GELU), 1, _FUNCTION),
     ("silu", lambda x: x * _sigmoid(x), 1, _FUNCTION),
     ("silu_dx", _silu_dx, 1, _FUNCTION),
     ("exp", np.exp, 1, _FUNCTION),

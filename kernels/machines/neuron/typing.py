@@ -6,11 +6,10 @@ from __future__ import annotations
 class _Annotation:
     """tensor[128, 512]: says something to a reader, and nothing to the simulator."""
 
-    def __getitem__(self, key) -> _Annotation:
-        return self
-
     def __call__(self, *arguments, **options) -> _Annotation:
         return self
+
+    __getitem__ = __call__
 
 
 tensor = mutable_tensor = scalar = _Annotation()

@@ -102,8 +102,10 @@ def _bytes(number: str, unit: str) -> int:
 
 
 def _vmem(text: str) -> TpuCompileError | None:
-    said = re.search(rf"Scoped allocation with size {_SIZE} and limit {_SIZE}", text)
+    alone, said = None, re.search(rf"Scoped allocation with size {_SIZE} and limit {_SIZE}", text)
     said = said or re.search(rf"memory space vmem\. Used {_SIZE} of {_SIZE} vmem", text)
+    one_buffer = r"Allocation \(size=(\d+)()\) would exceed memory \(size=(\d+)()\).*space=vmem"
+    said = said or (alone := re.search(one_buffer, text))
     if not said:
         return None
     asked, limit = _bytes(said[1], said[2]), _bytes(said[3], said[4])
@@ -116,7 +118,7 @@ def _vmem(text: str) -> TpuCompileError | None:
     for number, unit, shape, tag in blocks:
         window = re.match(r"(\w+) window allocation for operator (\w+ \d+)", tag)
         buffers.append((window[2] if window else shape, _bytes(number, unit)))
-    return overflow(asked, limit, buffers)
+    return overflow(asked, limit, buffers, least=alone is not None)
 
 
 _SHAPE = r"\(((?:[^()]|\([^()]*\))*)\)"

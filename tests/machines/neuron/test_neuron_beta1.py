@@ -25,8 +25,11 @@ def test_a_grid_of_beta_1():
     assert np.array_equal(kernel[bl.nc(2) * 2, 2](X), 2 * X)
 
 
-def masked_sum(a):
-    return bisa.tensor_reduce(np.add, a, axis=[1], mask=bl.arange(48)[None, :] < 20)
+FEW = bl.arange(48)[None, :] < 20
+
+
+def triangle(a):
+    return bisa.affine_select(bl.arange(64)[:, None] >= bl.arange(48)[None, :], a, -1.0)
 
 
 def masked_difference(a):
@@ -35,6 +38,14 @@ def masked_difference(a):
     tile[0:64, :] = a
     total = bl.sum(tile[tall, wide], axis=[1], keepdims=True, mask=inside)
     return bl.copy(bl.subtract(tile, total, mask=inside)[0:64, :])
+
+
+def kept_under_a_mask(a):
+    tile = bl.zeros((64, 48), bl.float32)
+    tile[...] = bl.copy(a[bl.arange(48)[None, :] < 48], mask=FEW)
+    tile[...] = bl.multiply(a, 2.0, mask=False)
+    ran = bisa.tensor_tensor_scan(a, tile, 0.0, np.multiply, np.add, mask=bl.arange(48) < 40)
+    return bl.copy(ran[:, 0:40])
 
 
 def by_mesh(a):
@@ -100,7 +111,8 @@ OLD = {
     ),
     "tensor_reduce": (lambda a: bisa.tensor_reduce(np.max, a, axis=[1]),
         lambda x: x.max(1, keepdims=True)),
-    "tensor_reduce with mask": (masked_sum, lambda x: like.sums(x[:, :20]),
+    "tensor_reduce with mask": (lambda a: bisa.tensor_reduce(np.add, a, axis=[1], mask=FEW),
+        lambda x: like.sums(x[:, :20]),
         lambda x: like.sums(np.abs(x[:, :20]))),
     "tensor_scalar_cumulative": (cumulated, lambda x: np.cumsum(2 * x, 1),
         lambda x: np.cumsum(2 * np.abs(x), 1)),
@@ -116,17 +128,12 @@ OLD = {
     "nl.transpose": (lambda a: bl.copy(bl.transpose(a)), np.transpose),
     "nl.matmul": (lambda a, b: bl.copy(bl.matmul(a, b, transpose_x=True)), products,
         magnitude_of_products),
-    "iota": (
-        lambda a: bisa.iota(2 * bl.arange(64)[:, None] + bl.arange(48)[None, :], dtype=bl.int32),
+    "iota": (lambda a: bisa.iota(2 * bl.arange(64)[:, None] + bl.arange(48)[None, :], bl.int32),
         lambda x: 2 * np.arange(64)[:, None] + np.arange(48)),
-    "affine_select": (
-        lambda a: bisa.affine_select(bl.arange(64)[:, None] >= bl.arange(48)[None, :], a, -1.0),
-        like.triangle),
-    "affine_select from PSUM": (
-        lambda a: bisa.affine_select(
-            bl.arange(64)[:, None] >= bl.arange(48)[None, :], bl.transpose(bl.transpose(a)), -1.0
-        ),
-        like.triangle),
+    "affine_select": (triangle, like.triangle),
+    "affine_select from PSUM": (lambda a: triangle(bl.transpose(bl.transpose(a))), like.triangle),
+    "kept under a mask": (kept_under_a_mask,
+        lambda x: like.scanned(x, np.where(FEW, x, 0))[:, :40]),
     "subtract with mask": (masked_difference, lambda x: x - like.sums(x)),
     "memset": (lambda a: bisa.memset((64, 3), 2.0, bl.float32), lambda x: np.full((64, 3), 2.0)),
     "mgrid": (by_mesh, lambda x: x[:, ::2]),
@@ -165,7 +172,8 @@ def test_beta_1(name):
 def test_transposed_loads_and_masks_of_beta_1():
     @beta1.jit
     def kernel(x):
-        out = bl.ndarray((48, 64), dtype=bl.bfloat16, buffer=bl.shared_hbm)
+        n = 24 * bl.constants.sizeinbytes(bl.bfloat16)
+        out = bl.ndarray((n, 64), dtype=bl.bfloat16, buffer=bl.shared_hbm)
         bl.store(out, bl.load_transpose2d(x.reshape(shape=(64, 48)), dtype=bl.bfloat16))
         return out
 
@@ -250,8 +258,7 @@ def beta_stores(body):
 
 def beta_no_mask(x, bad):
     out = bl.ndarray((100, 64), dtype=x.dtype, buffer=bl.shared_hbm)
-    tile = bl.load(x[P, F], mask=P < 100)
-    bl.store(out[P, F], tile, mask=None if bad else P < 100)
+    bl.store(out[P, F], bl.load(x[P, F], mask=P < 100), mask=None if bad else P < 100)
     return out
 
 
@@ -270,26 +277,21 @@ def beta_start(x, bad):
     return out
 
 
-def beta_store_into_a_tile(x, tile, bad):
-    if bad:
-        bl.store(bl.load(x), tile)
-    return tile
-
-
 BETA_FAULTS = {
     "mixed index": (beta_stores(lambda x, t, bad: bl.load(x[P, 0:64] if bad else x[P, F])),
         "one a slice; accepted: for each a grid of nl.arange"),
+    "grids": (beta_stores(lambda x, t, bad: bl.load(x[P, F[..., None] if bad else F])),
+        "indexed by grids of .* which cannot be broadcast to each other"),
     "widths": (beta_stores(lambda x, t, bad: t + t[:, 0 : 2 if bad else 1]),
         "cannot be broadcast to each other"),
     "load of a tile": (beta_stores(lambda x, t, bad: bl.load(t) if bad else t),
         "load: src tile 1 .*; accepted: a tensor in HBM"),
-    "store into a tile": (beta_stores(beta_store_into_a_tile),
+    "store into a tile": (beta_stores(lambda x, t, bad: bl.store(bl.load(x), t) if bad else t),
         "store: dst tile 2 .*; accepted: a tensor in HBM"),
     "store of other shapes": (beta_stores(lambda x, t, bad: t[:, 0:32] if bad else t),
         "store: .* differ in shape"),
     "start": (beta_start, "starts at partition 16"),
-    "too many rows": (
-        beta_stores(lambda x, t, bad: t[bl.arange(129)[:, None] if bad else P, F] + 1.0),
+    "too many rows": (beta_stores(lambda x, t, bad: t[bl.arange(128 + bad)[:, None], F] + 1.0),
         "has 129 partitions"),
     "numbers": (beta_stores(lambda x, t, bad: t + (bl.add(1.0, 2.0) if bad else 3.0)),
         "add of 1.0 and 2.0: at least one operand is a tile"),
@@ -298,11 +300,10 @@ BETA_FAULTS = {
     "no mask": (beta_no_mask, "store: .* out of bounds|takes .* that a mask had left out"),
     "masked garbage": (
         beta_stores(lambda x, t, bad: bl.load(x[P, F], mask=(100 if bad else 128) > P) + 1.0),
-        "store takes 1792 elements .* that a mask had left out"),
+        "store takes 1792 undefined elements .* that a mask had left out"),
     "HBM operand": (beta_stores(lambda x, t, bad: t + (x if bad else t)), "nl.load it first"),
     "stride": (beta_stride, "takes partitions with a step"),
-    "and": (
-        beta_stores(lambda x, t, bad: bl.load(x, mask=(P < 128 and F < 64) if bad else None)),
+    "and": (beta_stores(lambda x, t, bad: bl.load(x, mask=(P < 128 and F < 64) if bad else None)),
         "neither true nor false: join masks with &"),
     "loop_reduce": (
         beta_stores(lambda x, t, bad: bl.loop_reduce(t, op=np.add, loop_indices=[0]) if bad else t),

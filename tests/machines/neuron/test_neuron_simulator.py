@@ -242,7 +242,7 @@ STORES = {
         lambda x, t, bad: nisa.dma_copy(dst=made((64 if bad else 128, 64)), src=x),
         "dma_copy: src x .* and dst tile 2 .* differ in shape"),
     "division": (lambda x, t, bad: added(t, t, op=nl.divide if bad else nl.multiply),
-        "nki.language has no divide: multiply by nisa.reciprocal"),
+        "nki.language has no divide: write nisa.reciprocal"),
     "grids": (lambda x, t, bad: t[np.arange(128)[:, None] if bad else slice(0, 128), 0:64],
         "is indexed with a ndarray; accepted: whole numbers, slices"),
     "masks": (lambda x, t, bad: nisa.tensor_copy(dst=t, src=t, **({"mask": 1} if bad else {})),

@@ -47,6 +47,7 @@ GENERATIONS["neuronxcc"] = Generation(
         "neuronxcc": _package,
         "neuronxcc.nki": sys.modules[__name__],
         "neuronxcc.nki.language": language,
+        "neuronxcc.nki.language.constants": language.constants,
         "neuronxcc.nki.isa": isa,
         "neuronxcc.nki.isa.constants": isa.constants,
         "neuronxcc.nki.typing": typing,

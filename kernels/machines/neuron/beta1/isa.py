@@ -48,7 +48,6 @@ def _makes(
     shape: Callable[..., Any] | None = None,
     columns: int | None = None,
     cuts: bool = True,
-    loosens: bool = False,
     dtype=None,
     buffer: str = SBUF,
     **defaults,
@@ -61,8 +60,7 @@ def _makes(
         operand: the argument that the tile is like, and that a mask cuts.
         shape: of the tile, from all arguments; by default that of the operand.
         columns: so many numbers for each partition of the operand instead.
-        cuts, loosens: whether a mask leaves out any of the operands, so that what comes of that is
-            anything; and whether what it leaves out of the result is.
+        cuts: whether a mask leaves out any of the operands, so that what comes of that is anything.
         dtype, buffer: of the tile, by default the operand's and SBUF.
         defaults: of arguments, where beta 1 has others.
     """
@@ -85,9 +83,7 @@ def _makes(
         for cut in {operand} | _CUT & named.keys():
             named[cut] = masked(name, named[cut], mask if cuts else None)
         instruction(tile, **named)
-        if loosens:
-            tiles.loosen(tile, mask)
-        return tile
+        return tiles.loosen(tile, mask)
 
     function.__name__, function.__doc__ = name, instruction.__doc__
     return function
@@ -144,7 +140,7 @@ _MADE: tuple[Any, ...] = (
     _makes(along.tensor_partition_reduce, shape=lambda data, **_: (1, *data.shape[1:])),
     _makes(along.tensor_tensor_scan, "data0"),
     _writes(along.tensor_scalar_cumulative),
-    _makes(_affine_select, "on_true_tile", loosens=True),
+    _makes(_affine_select, "on_true_tile"),
     _makes(dma.dma_transpose, "src", lambda src, **_: [src.shape[a] for a in dma.ORDERS[src.ndim]]),
     _makes(places.local_gather, "src_buffer", _gathered),
     _makes(places.max8, "src", columns=8),
@@ -160,7 +156,6 @@ _MADE: tuple[Any, ...] = (
         "stationary",
         _multiplied,
         cuts=False,
-        loosens=True,
         dtype=dtypes.float32,
         buffer=PSUM,
     ),
@@ -179,8 +174,7 @@ def iota(expr, dtype, *, mask=None, **options) -> Beta1Tile:
     values = values.reshape(1, -1) if values.ndim < 2 else values
     tile = new(values.shape, dtype)
     places.count(tile, values)
-    tiles.loosen(tile, mask)
-    return tile
+    return tiles.loosen(tile, mask)
 
 
 def memset(shape, value, dtype, *, engine=None, **options) -> Beta1Tile:

@@ -12,7 +12,7 @@ import math
 import operator
 import warnings
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,8 @@ tile_size = TileSize()
 ds = Span
 fp32 = SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max))
 finfo = np.finfo
+constants = ModuleType("neuronxcc.nki.language.constants")
+vars(constants)["sizeinbytes"] = lambda dtype: dtypes.of(dtype).itemsize
 
 
 def arange(*bounds: int) -> np.ndarray:
@@ -174,7 +176,7 @@ def load(src, *, mask=None, dtype=None, **options) -> Beta1Tile:
     states = core.check_written("load", taken)
     moved = tile.size if states is None else int(np.count_nonzero(states != UNDEFINED))
     core.copy("load", tile, taken, moved)
-    return tile
+    return tiles.loosen(tile, mask)
 
 
 def load_transpose2d(src, *, mask=None, dtype=None, **options) -> Beta1Tile:
@@ -205,10 +207,9 @@ def store(dst, value, *, mask=None, **options) -> None:
     if core.limits:
         seen = np.broadcast_to(source._states(), source.shape).reshape(dst.shape)
         loose = int(np.count_nonzero(wanted & (seen == UNDEFINED)))
-        if loose and (origin := core.origin(source)):
-            refuse(f"store takes {loose} undefined elements of {value}{origin}")
         if loose:
-            refuse(f"store takes {loose} elements of {value} that a mask had left out")
+            origin = core.origin(source) or " that a mask had left out"
+            refuse(f"store takes {loose} undefined elements of {value}{origin}")
         missing = int(np.count_nonzero(wanted & (seen == UNWRITTEN)))
         if missing:
             refuse(f"store reads {missing} elements of {value} that were never written")
@@ -221,7 +222,7 @@ def _copied(operation, src, *, mask=None, dtype=None, **options) -> Beta1Tile:
     if machine().limits:
         machine().check_operand("copy", "Vector", src)
     elementwise.tensor_copy(tile, taken, what="copy")
-    return tile
+    return tiles.loosen(tile, mask)
 
 
 class _Index(int):
@@ -356,7 +357,7 @@ def _applied(
         across=False,
         detail=(operation.name, *[o for o in operands if not isinstance(o, View)]),
     )
-    return result
+    return tiles.loosen(result, mask)
 
 
 def divide(x, y, *, dtype=None, mask=None, **options) -> Beta1Tile:
@@ -387,7 +388,7 @@ def dropout(x, rate, *, dtype=None, mask=None, **options) -> Beta1Tile:
     """Zeros in place of some elements, at random."""
     tile = _like(x, dtype)
     elementwise.dropout(tile, masked("dropout", x, mask), rate)
-    return tile
+    return tiles.loosen(tile, mask)
 
 
 def rand(shape: Sequence[int], dtype=float32, **options) -> Beta1Tile:
@@ -500,7 +501,7 @@ def matmul(x, y, *, transpose_x: bool = False, mask=None, **options) -> Beta1Til
         left = _in_sbuf(transpose(left))
     tile = new((left.shape[1], right.shape[1]), float32, PSUM)
     products.nc_matmul(tile, left, right, what="matmul")
-    return tile
+    return tiles.loosen(tile, mask)
 
 
 def broadcast_to(src, *, shape: Sequence[int], **options) -> Any:

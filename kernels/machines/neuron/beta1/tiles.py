@@ -32,6 +32,8 @@ class Beta1Tile(Viewable):
 
     def __getitem__(self, key) -> Any:
         keys = key if isinstance(key, tuple) and not isinstance(key, Span) else (key,)
+        if _is_mask(key):
+            return masked("an index", self, key)
         if any(isinstance(one, (np.ndarray, View)) for one in keys):
             return grid(self, keys)
         return sliced(self, key)
@@ -62,9 +64,16 @@ class Grid(Picked, Beta1Tile):
     def __getitem__(self, key) -> Any:
         if isinstance(key, tuple) and all(k is Ellipsis or k == slice(None) for k in key):
             return self
+        if _is_mask(key):
+            return masked("an index", self, key)
         refuse(f"{self} is indexed again; index the tile")
 
     __hash__ = object.__hash__
+
+
+def _is_mask(key) -> bool:
+    """Whether a key says where, not which: tile[i_f < n], an older form of mask=."""
+    return isinstance(key, (bool, np.bool_, np.ndarray)) and np.asarray(key).dtype == bool
 
 
 def _affine(key: np.ndarray) -> tuple[int, list[int]] | None:
@@ -90,7 +99,11 @@ def grid(tile: Beta1Tile, keys: tuple[Any, ...]) -> Any:
         offsets("the index", k).reshape(k.shape) if isinstance(k, View) else np.asarray(k)
         for k in keys
     ]
-    full = np.broadcast_arrays(*arrays)
+    try:
+        full = np.broadcast_arrays(*arrays)
+    except ValueError:
+        sizes = " and ".join(str(list(array.shape)) for array in arrays)
+        refuse(f"{tile} is indexed by grids of {sizes}, which cannot be broadcast to each other")
     shape = full[0].shape
     if not dynamic and not isinstance(tile, Picked):
         plain = _regular(tile, arrays, shape)
@@ -136,9 +149,9 @@ def masked(name: str, operand, mask: np.ndarray | None, skip: bool = False) -> A
     lanes = machine().chip.lanes
     if machine().limits and operand.buffer in ON_CHIP and operand.shape[0] > lanes:
         refuse(f"{name}: {operand} has {operand.shape[0]} partitions; there are {lanes}")
-    taken = np.ones(operand.shape, bool)
+    taken = np.array(inside(operand))
     if mask is not None:
-        taken = np.array(_fitted(name, operand, mask))
+        taken &= _fitted(name, operand, mask)
     outside = np.zeros(operand.shape, bool)
     for axis, key in enumerate(operand._keys or ()):
         size = operand._of.shape[axis]
@@ -181,14 +194,22 @@ def new(shape, dtype, buffer: str = "sbuf") -> Beta1Tile:
     return machine().allocate(tuple(shape), dtype, buffer, kind=Beta1Tile)
 
 
-def loosen(tile: View, mask: np.ndarray | None) -> None:
-    """What a mask leaves out of a result is anything."""
-    if mask is None:
-        return
-    left = ~np.broadcast_to(mask, tile.shape) if np.ndim(mask) <= tile.ndim else None
-    if left is None or not left.any():
-        return
-    tile._change(left, UNDEFINED)
+def loosen(tile: Beta1Tile, mask: np.ndarray | None) -> Beta1Tile:
+    """A result; what a mask leaves out of it is anything. A mask of other elements says nothing."""
+    over = zip(reversed(np.shape(mask)), reversed(tile.shape))
+    if mask is None or np.ndim(mask) > tile.ndim or any(n not in (1, size) for n, size in over):
+        return tile
+    left = ~np.broadcast_to(mask, tile.shape)
+    if left.any():
+        tile._change(left, UNDEFINED)
+        tile._storage.left = left
+    return tile
+
+
+def _masked_out(dst, value) -> Any:
+    """dst without what the mask of value's instruction left out: no instruction writes there."""
+    left = value._storage.left
+    return dst if left is None else masked("", dst, ~left.reshape(dst.shape))
 
 
 def _maker(value) -> int | None:
@@ -218,6 +239,8 @@ def assign(dst, value) -> None:
         refuse(f"tensor_copy: {value} and dst {dst} differ in shape")
     place = _maker(value)
     last = None if place is None else core.instructions[place]
+    if last is not None and dst.size == value.size:
+        dst = _masked_out(dst, value)
     direct = (
         last is not None
         and (last.engine != "Tensor" or dst.buffer == PSUM)
@@ -256,13 +279,11 @@ def assign(dst, value) -> None:
 def added(dst, value) -> bool:
     """dst += value where both are in PSUM and the Tensor engine has just made value: it adds."""
     core = machine()
-    if _maker(value) != -1:
-        return False
-    last = core.instructions[-1]
-    if last.engine != "Tensor" or dst.buffer != PSUM or dst.size != value.size:
+    last = core.instructions[-1] if _maker(value) == -1 else None
+    if not last or last.engine != "Tensor" or dst.buffer != PSUM or dst.size != value.size:
         return False
     core.instructions.pop()
-    values = None
+    dst, values = _masked_out(dst, value), None
     if core.numbers:
         known = np.broadcast_to(dst._states() != UNWRITTEN, dst.shape)
         before = np.where(known, dtypes.wide(dst._values()), np.float32(0))

@@ -17,7 +17,7 @@ from kernels.machines.neuron.instructions.common import (
     sized,
     tiles,
 )
-from kernels.machines.neuron.machine import machine
+from kernels.machines.neuron.machine import BEFORE, machine
 from kernels.machines.neuron.memory import View
 from kernels.machines.neuron.operations import binary, reduced, reduction, resolve
 
@@ -113,7 +113,7 @@ def tensor_tensor_scan(
 
     n = data0._elements
     machine().compute(
-        "Vector", what, apply, dst, data0, data1, columns=[start], work=2 * n, across=True
+        "Vector", what, apply, dst, data0, data1, columns=[start], work=2 * n, across=BEFORE
     )
 
 

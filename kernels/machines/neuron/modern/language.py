@@ -230,11 +230,11 @@ _OPERATIONS = {
 }
 globals().update(dtypes.ALL | _OPERATIONS)
 
-_INSTEAD = {
-    "divide": "multiply by nisa.reciprocal(dst, data)",
-    "arange": "slice the tile, as in tile[:, 0:n:2]",
-    "mgrid": "slice the tile, as in tile[:, 0:n:2]",
-    "par_dim": "the first dimension is the partitions",
+REMOVED = {  # and what to write instead
+    "arange": "a slice, as in tile[:, 0:n:2]",
+    "mgrid": "a slice, as in tile[:, 0:n:2]",
+    "par_dim": "the partitions as the first dimension",
+    "divide": "nisa.reciprocal(dst, data), and a product",
 }
 __all__ = [
     "ds",
@@ -249,4 +249,4 @@ __all__ = [
     "tile_size",
 ]
 __all__ += [*own_names(globals()), *dtypes.ALL, *_OPERATIONS]
-__getattr__ = nothing_but("nki.language", __all__, _INSTEAD)
+__getattr__ = nothing_but("nki.language", __all__, REMOVED)
