@@ -110,8 +110,7 @@ def judge_all(
     own; yields each verdict once it is there. ValueError for a wrong argument.
 
     `mesh` stands in place of the files' own, `jobs` is how many at a time, `sandbox` whether
-    bubblewrap confines each (see `sandbox.walls`); the rest as `judge`
-    takes it.
+    bubblewrap confines each (see `sandbox.walls`); the rest as `judge` takes it.
     """
     check(chips, timeout, memory)
     positive_int("jobs", jobs)
@@ -160,9 +159,8 @@ def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) ->
                 if colon:
                     raise
                 listed.append(Entry(str(file), why_not=str(error)))
-    if listed and all(
-        entry.why_not for entry in listed
-    ):  # then it is the command line that is wrong
+    # Where not one can be judged, it is the command line that is wrong.
+    if listed and all(entry.why_not for entry in listed):
         raise ValueError(listed[0].why_not)
     return listed
 

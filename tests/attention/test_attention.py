@@ -276,8 +276,6 @@ class TestAttentionBlocks:
 
 
 class TestBlockSparse:
-    MASK = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1]], bool)
-
     def test_all_blocks_are_attention(self):
         q, k, v = operands(1, 2, 256, 256, 128)
         got = block_sparse_attention(q, k, v, np.ones((2, 2), bool), block=SMALL)

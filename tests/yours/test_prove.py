@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from commands import process, python, quick_children, run
+from commands import needs_libtpu, process, python, quick_children, run
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -24,7 +24,7 @@ import kernels
 from kernels.machines import child
 from kernels.machines.compat import jax_views
 from kernels.machines.compat.jax_products import WHOLE, multiplying
-from kernels.machines.optional import MissingPackage, available
+from kernels.machines.optional import MissingPackage
 from kernels.proof import ladder
 from kernels.proof.backends.pallas_tpu import Brought
 from kernels.yours import answers, declared, proving, sandbox
@@ -33,7 +33,6 @@ from kernels.yours.proving import prove_file
 from kernels.yours.report import ProblemResult, Report
 from kernels.yours.sandbox import walls
 
-needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 FILE = str(Path(__file__).with_name("brought.py"))
 BAD = Path(__file__).with_name("bad.py")
 TOLD = re.findall(r'^@bad\("([^"]*)"(?:.|\n)*?^def (\w+)', BAD.read_text(), re.M)
