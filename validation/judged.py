@@ -177,7 +177,8 @@ def record(verdicts: Path, theirs: Path, problems: Path, versions: str) -> list[
     before = {row.kernel: row for row in read() if row.ours}
     zeros = {file.stem for file in problems.glob("[0-9]*.py") if of_zeros(file)}
     rows = merged([json.loads(line) for line in lines], results, zeros, versions)
-    kept = lambda row: replace(before.get(row.kernel, row), zeros=row.zeros)
-    rows = [row if row.ours else kept(row) for row in rows]
+    rows = [
+        row if row.ours else replace(before.get(row.kernel, row), zeros=row.zeros) for row in rows
+    ]
     write(rows)
     return rows
