@@ -13,6 +13,9 @@ from typer.testing import CliRunner
 from xla_flags import quick_to_compile
 
 from kernels.cli import app, terminal
+from kernels.machines.optional import available
+
+needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 
 
 def run(*words, columns=120):

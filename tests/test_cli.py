@@ -7,10 +7,9 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from commands import run
+from commands import needs_libtpu, run
 
 from kernels import ladder
-from kernels.machines.optional import available
 from kernels.proof.catalog import OPERATORS
 
 
@@ -48,9 +47,8 @@ def test_skips_are_named_and_fail_only_when_strict():
 
 HERE = Path(__file__).parent
 # Those after the empty line are refused where libtpu is installed.
-WRONG, WITH_LIBTPU = (HERE / "wrong_lines.txt").read_text(encoding="utf-8").split("\n\n")
-libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
-WRONG = [*WRONG.splitlines(), *(pytest.param(x, marks=libtpu) for x in WITH_LIBTPU.splitlines())]
+WRONG, BY_TPU = (HERE / "wrong_lines.txt").read_text(encoding="utf-8").split("\n\n")
+WRONG = [*WRONG.splitlines(), *(pytest.param(x, marks=needs_libtpu) for x in BY_TPU.splitlines())]
 
 
 @pytest.mark.parametrize("line", WRONG)

@@ -81,15 +81,18 @@ def test_the_judge_is_judged_by_what_stands_in_results(book):
     row = judged.Judged("1_a", "v6e", "right", "3", "1", "wrong", "interpret", "element", *[""] * 6)
     hidden = dataclasses.replace(row, kernel="2_b", changes="yes", ours_ms="2", reference_ms="2")
     caught = dataclasses.replace(row, kernel="3_c", theirs="refused", ours="refused", rung="lower")
-    judged.write([row, hidden, caught])
+    small = dataclasses.replace(row, kernel="4_d", ours="undecided", reason=judged.BLOCKLESS)
+    zeros = dataclasses.replace(row, kernel="5_e", rung="index maps", zeros="yes")
+    judged.write([row, hidden, caught, small, zeros])
     soup, _ = book("judged", parts)
     said = " ".join(soup.get_text().split())
-    assert "both decided 3; they agree on 1. Of the 1 caught, 1 are refused" in said
+    assert "both decided 4; they agree on 1. Of the 1 caught, 1 are refused" in said
+    assert "1 of the 5 problems make" in said and "it finds 1 of these wrong and none" in said
     assert "decided too, it agrees on 1" in said and "lower, caught: 1" in soup.svg["aria-label"]
-    assert "for 1: 2_b." in said and "Estimated too short: 1 of them, at 0.67 to" in said
+    assert "for 1: 2_b. 1 failed" in said and "Estimated too short: 1 of them, at 0.67 to" in said
     titles = [cell.get_text() for cell in soup.select("table.judged th")]
-    assert titles == ["rung", judged.CAUGHT, judged.HIDDEN, judged.ALARM]
-    assert cells_of(soup, "lower", "judged") == ["lower", "1", "—", "—"]
+    assert titles == ["rung", judged.CAUGHT, judged.HIDDEN, judged.ALARM, judged.OPEN]
+    assert cells_of(soup, "lower", "judged") == ["lower", "1", "—", "—", "—"]
     assert cells_of(soup, judged.ALARM, "against")[1:3] == ["1_a", "right"]
 
 
@@ -99,11 +102,12 @@ def test_what_prove_catches_spares_and_misses_is_counted(book):
     refused = dataclasses.replace(alarm, kernel="c", right="")
     caught = dataclasses.replace(row, fault="no mask", simulate="failed", tolerance="passed")
     missed = dataclasses.replace(row, fault="narrow sum", tolerance="")
-    foreign.write([row, alarm, refused, caught, missed])
+    skipped = dataclasses.replace(row, kernel="d", simulate="skipped", seconds="31", tolerance="")
+    foreign.write([row, alarm, refused, skipped, caught, missed])
     soup, _ = book("foreign")
     said = " ".join(soup.get_text().split())
-    assert "Passed on every rung: 1 of 3 kernels. Refused with reason: 1." in said
-    assert "Refused though right: b. Of 2 right ones that it was asked of, assert_close" in said
+    assert "rung: 1 of 4 kernels. Refused with reason: 1. Refused though right: b. Not" in said
+    assert "proven: d. Took more than 30 seconds of a processor: d. Of 2 right ones that" in said
     assert "Of 2 faults, prove catches 1. Missed: narrow sum, in a. Of the 1 that" in said
     assert cells_of(soup, "no mask", "faults")[1:4] == ["a", "simulate", "passed"]
     assert cells_of(soup, "b", "foreign")[2:5] == ["passed", "failed", "passed"]

@@ -147,18 +147,19 @@ def units(
 def judged(
     verdicts: Annotated[Path, typer.Argument(help="What `kernels judge --json` printed.")],
     theirs: Annotated[Path, typer.Argument(help="The set's record of what a v6e said, as JSON.")],
+    problems: Annotated[Path, typer.Argument(help="A folder: the set's originals.")],
 ) -> None:
     """Set the judge's verdicts beside a chip's, in results/judged.csv.
 
     \b
     python -m kernels judge SET/ --reference PROBLEMS/ --json > verdicts.jsonl
-    python -m validation judged verdicts.jsonl eval_gpt53.json
+    python -m validation judged verdicts.jsonl eval_gpt53.json PROBLEMS/
     """
     with reported():
         import jax
 
         versions = f"jax {jax.__version__}, libtpu {libtpu_version()}"
-        rows = judged_.record(verdicts, theirs, versions)
+        rows = judged_.record(verdicts, theirs, problems, versions)
         for rung, counts in judged_.by_rung(rows).items():
             console.print(f"{rung}: " + ", ".join(f"{n} {words}" for words, n in counts.items()))
 

@@ -1,9 +1,10 @@
 """The judge's verdicts on a public set of kernels that a language model wrote, beside a chip's.
 
-    python -m validation judged VERDICTS.jsonl THEIRS.json
+    python -m validation judged VERDICTS.jsonl THEIRS.json PROBLEMS/
 
 VERDICTS.jsonl is what `python -m kernels judge --json` printed of the set's kernels, THEIRS.json
-the set's own record of what a v6e said. What is kept are facts of both, a row a kernel, no code.
+the set's own record of what a v6e said, PROBLEMS/ has the originals. What is kept are facts of the
+three, a row a kernel, no code.
 """
 
 from __future__ import annotations
@@ -12,19 +13,23 @@ import csv
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kernels.figures import store
+from kernels.yours import models
+from kernels.yours.verdict import REFUSED, RIGHT, UNDECIDED, WRONG
 
 FILE = "judged.csv"
 CHIP = "v6e"  # that the set was judged on
 SUITE, LEVEL = "jaxkernelbench", "level1"  # the part that was looked at; the others are held out
 RUNGS = ("trace", "lower", "compile", "memory", "index maps", "interpret", "simulate")
 # What the chip's record says, and what the two together come to.
-RIGHT, WRONG, REFUSED, NONE = "right", "wrong", "refused", "no verdict"
+NONE = "no verdict"  # of the chip's record, which has RIGHT, WRONG and REFUSED too
 CAUGHT, MISSED, AGREED = "caught", "missed", "right, and so on the chip"
 ALARM, HIDDEN = "refused or wrong, though right on the chip", "wrong where zeros had hidden it"
 OPEN, ALONE = "not decided by the judge", "not decided by the chip"
@@ -32,8 +37,8 @@ LATER = "not judged yet"  # of no rung
 OUTCOMES = (CAUGHT, HIDDEN, AGREED, MISSED, ALARM, OPEN, ALONE)
 # Of an error of the harness: the memory of other results, another process on the chip, no answer.
 OF_HARNESS = r"_HBM0\)|already in use|resource busy|Command timed out|coredump_hook"
-ZEROS = "all zeros"
 CHANGES = "right on the file's own values"
+LATE, BLOCKLESS = "not done after", "it could not be shrunk by whole blocks"  # so begin reasons
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Judged:
     ours_ms: str  # estimated
     reference_ms: str
     gone: str  # names that the installed JAX has not
-    zeros: str  # whether weights of the set are all zeros
+    zeros: str  # whether the problem's weights, as its constructor makes them, are all zeros
     changes: str  # whether the verdict changes with the values
     versions: str
 
@@ -61,19 +66,29 @@ class Judged:
         bad = self.ours in (WRONG, REFUSED)
         if not self.ours:
             return LATER
-        if self.ours == "undecided":
+        if self.ours == UNDECIDED:
             return OPEN
         if self.theirs == NONE:
             return ALONE
         if self.theirs == RIGHT:
-            return (HIDDEN if self.changes else ALARM) if bad else AGREED
+            hidden = self.ours == WRONG and (self.changes or self.zeros)
+            return (HIDDEN if hidden else ALARM) if bad else AGREED
         return CAUGHT if bad else MISSED
+
+    @property
+    def alone(self) -> bool:
+        """Whether it failed at a smaller size, and may be right at its one size alone."""
+        return self.reason.startswith(BLOCKLESS)
 
 
 def merged(
-    verdicts: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]], versions: str
+    verdicts: Sequence[dict[str, Any]],
+    theirs: Sequence[dict[str, Any]],
+    zeros: Collection[str],
+    versions: str,
 ) -> list[Judged]:
-    """A row for each kernel of the set, by its number; also for one that is not judged yet."""
+    """A row for each kernel of the set, by its number; also for one that is not judged yet. zeros:
+    the names of those whose problem has weights of zeros alone."""
     known = {r["name"]: r for r in theirs if (r["suite"], r["level"]) == (SUITE, LEVEL)}
     none = {"verdict": "", "rung": "", "why": "", "seconds": None, "reference_seconds": None}
     later = {"chips": [none | {"chip": CHIP}], "notes": [], "gone": []}
@@ -96,7 +111,7 @@ def merged(
             ours_ms=ms(on["seconds"]),
             reference_ms=ms(on["reference_seconds"]),
             gone=" ".join(name["name"] for name in verdict["gone"]),
-            zeros="yes" if ZEROS in notes else "",
+            zeros="yes" if name in zeros else "",
             changes="yes" if CHANGES in notes else "",
             versions=versions,
         )
@@ -138,18 +153,32 @@ def by_rung(rows: Sequence[Judged]) -> dict[str, Counter[str]]:
     return {rung: count for rung, count in counts.items() if count}
 
 
-def record(verdicts: Path, theirs: Path, versions: str) -> list[Judged]:
-    """Merge two files of verdicts, and keep what comes out; what was judged before, and is not in
-    the first, stays.
+def of_zeros(reference: Path) -> bool:
+    """Whether a problem has weights, and its constructor makes each of them of zeros alone.
+
+    Raises:
+        ValueError: for a file that is not in the form.
+    """
+    weights = models.sized_as(str(reference), str(reference), {}).weights().values()
+    return bool(weights) and not any(np.any(np.asarray(weight)) for weight in weights)
+
+
+def record(verdicts: Path, theirs: Path, problems: Path, versions: str) -> list[Judged]:
+    """Merge two files of verdicts and a folder of problems, and keep what comes out; the verdict on
+    what was judged before, and is not in the first, stays.
 
     Raises:
         OSError: where a file cannot be read.
+        ValueError: for a problem that is not in the form.
     """
     lines = verdicts.read_text(encoding="utf-8").splitlines()
     results = json.loads(theirs.read_text(encoding="utf-8"))
     results = results["results"] if isinstance(results, dict) else results
     before = {row.kernel: row for row in read() if row.ours}
-    rows = merged([json.loads(line) for line in lines], results, versions)
-    rows = [row if row.ours else before.get(row.kernel, row) for row in rows]
+    zeros = {file.stem for file in problems.glob("[0-9]*.py") if of_zeros(file)}
+    rows = merged([json.loads(line) for line in lines], results, zeros, versions)
+    rows = [
+        row if row.ours else replace(before.get(row.kernel, row), zeros=row.zeros) for row in rows
+    ]
     write(rows)
     return rows

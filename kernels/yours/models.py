@@ -69,7 +69,7 @@ class Sized:
 def full(path: str, reference: str) -> Full:
     """The problem as its files have it; ValueError for a file that is not in the form, and what the
     files themselves raise."""
-    sized = _sized(path, reference, {})
+    sized = sized_as(path, reference, {})
     return Full(sized.function, sized.reference, sized.shapes, {})
 
 
@@ -79,7 +79,7 @@ def small(path: str, reference: str) -> Small:
     import jax
 
     sizes, faithful = _smaller(path, reference)
-    sized = _sized(path, reference, sizes)
+    sized = sized_as(path, reference, sizes)
     name = Path(path).stem
     weights, inputs = sized.weights(), [np.asarray(leaf) for leaf in sized.inputs()]
     zeros = [n for n, w in weights.items() if np.size(w) and not np.any(np.asarray(w))]
@@ -97,7 +97,9 @@ def small(path: str, reference: str) -> Small:
 # --- the form -------------------------------------------------------------------------------------
 
 
-def _sized(path: str, reference: str, sizes: Mapping[str, int]) -> Sized:
+def sized_as(path: str, reference: str, sizes: Mapping[str, int]) -> Sized:
+    """The files with other numbers in place of some at their top; ValueError for one that is not in
+    the form."""
     theirs = _executed(reference, sizes)
     ours = theirs if path == reference else _executed(path, sizes)
     init = _listed(theirs, "get_init_inputs")
@@ -247,7 +249,7 @@ class _Traced:
 def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
     import jax
 
-    sized = _sized(path, reference, sizes)
+    sized = sized_as(path, reference, sizes)
     leaves, tree = jax.tree.flatten(sized.shapes)
     with jax_pallas.compiled():
         traced = jaxprs.trace(lambda *a: sized.function(*jax.tree.unflatten(tree, a)), *leaves)

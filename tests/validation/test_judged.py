@@ -1,6 +1,7 @@
 """The judge's record: two verdicts come to the right outcome, and are counted by rung."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -35,6 +36,8 @@ HIDDEN = ["wrong on values that the judge drew, right on the file's own values"]
         (ours("1_a", "right"), theirs("1_a", error="not supported"), judged.MISSED),
         (ours("1_a", "wrong"), theirs("1_a", True), judged.ALARM),
         (ours("1_a", "wrong", notes=HIDDEN), theirs("1_a", True), judged.HIDDEN),
+        (ours("2_b", "wrong"), theirs("2_b", True), judged.HIDDEN),
+        (ours("2_b", "refused"), theirs("2_b", True), judged.ALARM),
         (ours("1_a", "undecided"), theirs("1_a", True), judged.OPEN),
         (ours("1_a", "right"), theirs("1_a", error=""), judged.ALONE),
         (ours("1_a", "wrong"), theirs("1_a", error="allocate 6.00G (0x0x0_HBM0)"), judged.ALONE),
@@ -43,12 +46,12 @@ HIDDEN = ["wrong on values that the judge drew, right on the file's own values"]
     ],
 )
 def test_two_verdicts_come_to_an_outcome(own, record, outcome):
-    [row] = judged.merged([own], [theirs("1_a", True, level="level9"), record], "jax 1")
+    [row] = judged.merged([own], [theirs("1_a", True, level="level9"), record], {"2_b"}, "jax 1")
     assert row.outcome == outcome and row.ours_ms == "2"
 
 
 def test_what_was_not_judged_yet_is_told_and_counts_at_no_rung():
-    rows = judged.merged([], [theirs("1_a", True)], "jax 1")
+    rows = judged.merged([], [theirs("1_a", True)], (), "jax 1")
     assert [row.outcome for row in rows] == [judged.LATER] and not judged.by_rung(rows)
 
 
@@ -58,11 +61,16 @@ def test_files_are_merged_kept_and_counted_by_rung(tmp_path, monkeypatch):
     known = [theirs("9_a", True), theirs("10_b", error="block shape"), theirs("11_c", False)]
     (tmp_path / "ours.jsonl").write_text("\n".join(map(json.dumps, verdicts)))
     (tmp_path / "theirs.json").write_text(json.dumps({"results": known}))
-    rows = judged.record(tmp_path / "ours.jsonl", tmp_path / "theirs.json", "jax 1")
+    files = tmp_path / "ours.jsonl", tmp_path / "theirs.json", tmp_path
+    rows = judged.record(*files, "jax 1")
     assert judged.read() == rows and [row.kernel for row in rows] == ["9_a", "10_b", "11_c"]
+    model = "get_inputs = list\nclass Model:\n  def __init__(self): self.w = np.full(8, %d)\n"
+    for name, value in (("9_a", 1), ("11_c", 0)):
+        (tmp_path / f"{name}.py").write_text("import numpy as np\n" + model % value)
     (tmp_path / "ours.jsonl").write_text(json.dumps(ours("9_a", "wrong")))
-    [first, *others] = judged.record(tmp_path / "ours.jsonl", tmp_path / "theirs.json", "jax 1")
-    assert first.ours == "wrong" and others == rows[1:]  # judged before, and still there
+    [first, *others] = judged.record(*files, "jax 1")
+    assert (first.ours, first.zeros) == ("wrong", "")
+    assert others == [rows[1], replace(rows[2], zeros="yes")]  # judged before, and still there
     counts = judged.by_rung(rows)
     assert counts["lower"] == {judged.CAUGHT: 1}
     assert counts["simulate"] == {judged.CAUGHT: 1, judged.AGREED: 1}

@@ -14,9 +14,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
-from commands import processor, python, run
+from commands import needs_libtpu, processor, python, run
 
-from kernels.machines.optional import available
 from kernels.yours import cache, declared, guarding, shapes, tpu_words, tuning
 from kernels.yours.explanation import MOST, Explanation, Refusal
 from kernels.yours.report import ProblemResult, Report
@@ -24,7 +23,6 @@ from kernels.yours.report import ProblemResult, Report
 ROOT = Path(__file__).resolve().parents[2]
 MARKED = str(Path(__file__).parent / "judged" / "marked.py")
 pytestmark = pytest.mark.slow
-needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 
 SOURCE = """
 import jax

@@ -9,13 +9,12 @@ import jax.numpy as jnp
 import jsonschema
 import numpy as np
 import pytest
-from commands import run
+from commands import needs_libtpu, run
 from jax.experimental import pallas as pl
 
 import kernels
 from kernels.figures.table import as_text
 from kernels.machines.compat.gone import INSTEAD, gone
-from kernels.machines.optional import available
 from kernels.yours import answers, judging, models, proving
 from kernels.yours.claim import Claim
 from kernels.yours.declared import ENDED, OWN, Declared
@@ -25,7 +24,6 @@ from kernels.yours.verdict import SCHEMA, Judgement, OnChip, table
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).with_name("judged")
 ANSWERS, PROBLEMS, MARKED = (str(HERE / name) for name in ("answers", "problems", "marked.py"))
-needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 
 
 def add_one(x, rows=8, factor=1.0):
@@ -179,10 +177,9 @@ def test_drawn_values_are_not_zeros_and_keep_what_they_stand_for():
 def test_a_folder_is_judged_and_its_zeros_deceive_nobody():
     done = run("judge", ANSWERS, "--reference", PROBLEMS, "--json", "--jobs", 2)
     assert done.exit_code == 1
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    for line in lines:
+    by_name = {(line := json.loads(text))["name"]: line for text in done.stdout.splitlines()}
+    for line in by_name.values():
         jsonschema.validate(line, SCHEMA)
-    by_name = {line["name"]: line for line in lines}
     linear, fixed = by_name["linear"], by_name["fixed"]
     assert linear["verdict"] == "wrong" and linear["sizes"] == {"batch_size": 256}
     said = " ".join(linear["notes"])

@@ -3,16 +3,14 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from commands import run
+from commands import needs_libtpu, run
 from jax.sharding import PartitionSpec as P
 from refused import refuses
 
 import kernels
-from kernels.machines.optional import available
 from kernels.yours.proving import prove_file
 from tests.yours import rings
 
-needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 FOUR = {"mesh": {"x": 4}, "in_specs": P("x"), "out_specs": P()}
 HANDED = {"reference": lambda x: x, "arguments": rings.draw}
 

@@ -8,9 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from commands import process
-
-from kernels.machines.optional import available
+from commands import needs_libtpu, process
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -78,7 +76,7 @@ def test_the_commands_work_without_the_repository(python, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
+@needs_libtpu
 def test_explain_tune_and_guard_work_without_the_repository(python, tmp_path):
     (tmp_path / "mine.py").write_text(source())
     done = run(python, "explain", "mine.py:power", "--html", "page.html", "-c", "v6e", cwd=tmp_path)

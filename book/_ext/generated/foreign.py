@@ -5,6 +5,8 @@ from validation import foreign
 
 from .parts import DASH, Generated, table, text
 
+LONG = 30  # seconds of a processor; `prove` is to take less
+
 
 class ForeignRecord(Generated):
     """Kernels as they were published, and with a fault each, from results/foreign.csv."""
@@ -26,9 +28,13 @@ class ForeignRecord(Generated):
         ran = [row for row in right if row.tolerance]
         refused = sum(row.tolerance == foreign.FAILED for row in ran)
         whole = [r for r in right if {getattr(r, n) for n in foreign.RUNGS} == {foreign.PASSED}]
+        others = [row.kernel for row in right if row not in whole and not row.right]
+        slow = [row.kernel for row in rows if int(row.seconds) > LONG]
         yield text(
             f"Passed on every rung: {len(whole)} of {len(rows)} kernels. Refused with reason: "
             f"{len(rows) - len(right)}. Refused though right: {', '.join(alarms) or 'none'}. "
+            f"Not run on every rung, and so not proven: {', '.join(others) or 'none'}. Took more "
+            f"than {LONG} seconds of a processor: {', '.join(slow) or 'none'}. "
             f"Of {len(ran)} right ones that it was asked of, assert_close refuses {refused}."
         )
         lines = [

@@ -21,6 +21,7 @@ SHADES = {  # of the outcomes that the picture shows
     judged.OPEN: 0.1,
     judged.ALONE: 0.0,
 }
+LAUNCH = 0.1  # milliseconds of a launch, which a clock around a Python call measures too
 
 
 class JudgeRecord(Generated):
@@ -76,14 +77,16 @@ class JudgeRecord(Generated):
             f"{whole[judged.AGREED]} kernels are right on both. "
             f"{whole[judged.OPEN]} the judge did not decide, and {whole[judged.ALONE]} only the "
             "judge did, because the set's harness ran out of memory or of time, or another process "
-            "held the chip."
+            "held the chip. "
+            f"Of {sum(row.reason.startswith(judged.LATE) for row in rows)} that the judge did not "
+            "decide, the compiler was not done in its time, on a machine that had other work."
             + f" {whole[judged.LATER]} were not judged yet."
             * bool(whole[judged.LATER])
         )
         yield table(["rung", *seen], lines, "judged")
 
     def against(self, rows):
-        kinds = judged.MISSED, judged.ALARM, judged.OPEN
+        kinds = judged.MISSED, judged.ALARM, judged.HIDDEN, judged.OPEN
         lines = [
             [row.outcome, row.kernel, row.theirs, f"{row.ours}, {row.rung}", why(row)]
             for kind in kinds
@@ -97,15 +100,25 @@ class JudgeRecord(Generated):
 
     def worth(self, rows):
         right = [row for row in rows if row.theirs == judged.RIGHT]
-        zeros = [row for row in rows if row.zeros]
+        zeros = [row for row in right if row.zeros]
         hidden = [row.kernel for row in rows if row.changes]
+        ours = Counter(row.ours for row in zeros)
         yield text(
-            f"The set calls {len(right)} of these kernels right. Where the weights of a problem "
-            "are all zeros, a kernel passes that ignores its input: of these kernels "
-            f"{sum(row in zeros for row in right) or 'none'} had such weights, and of all that the "
-            f"judge could run, {len(zeros) or 'none'}. The judge draws weights and values itself. "
-            f"Its verdict changed with them for {len(hidden) or 'none'}"
-            + (f": {', '.join(hidden)}." if hidden else ".")
+            f"The set calls {len(right)} of these kernels right. Its harness sets no weights: they "
+            "are what the constructor of a problem makes, and the constructors of "
+            f"{sum(bool(row.zeros) for row in rows) or 'none'} of the {len(rows)} problems make "
+            "zeros alone. There a kernel passes that ignores its input. Of the kernels called "
+            f"right, {len(zeros) or 'none'} had such weights. The judge draws weights itself: it "
+            f"finds {ours[judged.WRONG] or 'none'} of these wrong and "
+            f"{ours['right'] or 'none'} right, and did not decide {ours[judged.UNDECIDED]}."
+        )
+        yield text(
+            "Of a kernel that it ran on the values of the file and on its own, the verdict changed "
+            f"with the values for {len(hidden) or 'none'}"
+            + (f": {', '.join(hidden)}. " if hidden else ". ")
+            + f"{sum(row.alone for row in rows) or 'None'} failed at a smaller size that is no "
+            "whole number of its blocks, and nowhere else; of such a kernel the judge says that it "
+            "may be right at its one size alone, and decides nothing."
         )
 
     def times(self, rows):
@@ -118,6 +131,12 @@ class JudgeRecord(Generated):
             f"short: {sum(share < 1 for share in shares)} of them, at {spread(shares)}. XLA's "
             f"programs for the same problems are at {spread(by_xla)}. A kernel took up to "
             f"{1 / min(shares):.1f} times as long as estimated."
+        )
+        shares, by_xla = shorter(rows, LAUNCH)
+        yield text(
+            "The measured times are of a clock around a Python call, so each includes a launch. "
+            f"Were that {LAUNCH} ms in each, the middle would be {median(shares):.2f} for the "
+            f"kernels and {median(by_xla):.2f} for XLA's programs."
         )
 
     def every(self, rows):
@@ -135,12 +154,14 @@ class JudgeRecord(Generated):
         yield fold(f"All {len(rows)} kernels", table(titles, lines, "judged-all"))
 
 
-def shorter(rows):
-    """Estimated over measured times, of kernels and of XLA's programs for the same problems."""
+def shorter(rows, launch=0.0):
+    """Estimated over measured times, of kernels and of XLA's programs for the same problems; from
+    the measured ones `launch` is taken off, in milliseconds."""
     fields = "ours_ms", "their_ms", "reference_ms", "their_reference_ms"
     timed = [row for row in rows if all(getattr(row, field) for field in fields)]
-    shares = [float(row.ours_ms) / float(row.their_ms) for row in timed]
-    return shares, [float(r.reference_ms) / float(r.their_reference_ms) for r in timed]
+    shares = [float(row.ours_ms) / (float(row.their_ms) - launch) for row in timed]
+    by_xla = [float(r.reference_ms) / (float(r.their_reference_ms) - launch) for r in timed]
+    return shares, by_xla
 
 
 def spread(shares):
