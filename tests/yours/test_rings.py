@@ -47,6 +47,24 @@ def test_a_wrong_one_is_caught_at_its_rung(report, kernel, rung, says):
 
 
 @pytest.mark.slow
+def test_what_a_file_changes_elsewhere_is_changed_on_all_devices(tmp_path):
+    (tmp_path / "beside.py").write_text("part = lambda x: x\ndef local(x): return part(x)\n")
+    specs = 'mesh={"x": 2}, in_specs=P("x"), out_specs=P("x")'
+    (tmp_path / "own.py").write_text(f"""
+import beside, jax, kernels, numpy as np
+from jax.sharding import PartitionSpec as P
+draw = lambda rng: (rng.random((4, 8), np.float32),)
+beside.part = lambda x: 2 * x
+@kernels.proves(lambda x: x, arguments=draw, {specs})
+def kernel(x): return beside.local(x)
+""")
+    (result, *_) = prove_file(f"{tmp_path / 'own.py'}", rungs=("interpret",)).of(
+        "kernel", "interpret"
+    )
+    assert result.status == "failed" and "element [" in result.message
+
+
+@pytest.mark.slow
 @needs_libtpu
 @pytest.mark.parametrize(
     ("name", "status"),

@@ -7,6 +7,7 @@ function. Private: that its attributes are all that it is. Seen in JAX 0.10.2 an
 from __future__ import annotations
 
 import copyreg
+import sys
 from typing import Any
 
 
@@ -19,3 +20,11 @@ def dumps(value: Any) -> bytes:
         copyreg.pickle(kind, lambda f: (object.__new__, (type(f),), dict(vars(f))))
     data: bytes = cloudpickle.dumps(value)
     return data
+
+
+def sources() -> tuple[str, ...]:
+    """The files of what is pickled by value: running them changes other modules as it did here."""
+    import cloudpickle
+
+    named = map(sys.modules.get, sorted(cloudpickle.list_registry_pickle_by_value()))
+    return tuple(filter(None, (getattr(module, "__file__", None) for module in named)))

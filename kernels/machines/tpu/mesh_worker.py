@@ -6,6 +6,7 @@ It keeps the last program, so that JAX traces and compiles it once for all order
 import functools
 import math
 import pickle
+import runpy
 from collections.abc import Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ def answer(question: dict[str, Any]) -> Any:
     mesh = jax.make_mesh(tuple(sizes.values()), tuple(sizes), kinds, devices=devices)
     try:
         with jax.set_mesh(mesh):
+            [*map(_run, question["sources"])]
             function = _program(question["program"])
             watched = question["watched"]
             args, seed = question["args"], question["seed"]
@@ -47,6 +49,9 @@ def answer(question: dict[str, Any]) -> Any:
         answer = SimulationError(str(error) if own else located(error))
         answer.gap = jax_interpreter.is_its_own(error.__cause__ if own else error)
         return answer
+
+
+_run = functools.cache(runpy.run_path)
 
 
 @functools.lru_cache(maxsize=8)

@@ -80,6 +80,7 @@ def simulate(
         child = Child(python(WORKER), environment=environment)
     question = {
         "program": jax_pickles.dumps((function, options)),
+        "sources": jax_pickles.sources(),
         "args": args,
         "mesh": dict(mesh),
         "seed": seed,
