@@ -125,12 +125,13 @@ def load(
 ) -> dict[str, Any]:
     """Make the claims of a file, or of what was handed over: for each of its "kernels" its name,
     its problems by name, its chips, its budget and its devices in words; or the error. Of one in
-    KernelBench's form, held against that of another file, what models.Small has too."""
+    KernelBench's form, held against that of another file, what models.small says too."""
     if pickled:
         declaration = pickle.loads(pickled)
     kernels: list[dict[str, Any]] = []
-    small = models.small(path, reference) if reference else None
-    declarations = small.declared if small else [declaration] if declaration else None
+    declarations, facts = [declaration] if declaration else [], {}
+    if reference:
+        declarations, facts = models.small(path, reference)
     for known in declarations or marked(path, name):
         try:
             if known.file:  # what a simulated mesh is sent it may not be able to import
@@ -147,7 +148,7 @@ def load(
             kernels.append({"name": known.name, "problems": problems, **asked})
         except Exception as error:
             kernels.append({"name": known.name, "error": in_a_line(error)})
-    return {"kernels": kernels, **(small.facts if small else {})}
+    return {"kernels": kernels, **facts}
 
 
 def weigh(

@@ -35,10 +35,8 @@ STEP = 1e-9  # of that variation, relative to each number
 NOTHING = 1e-6  # of what is common: an element that small is zero by construction
 TAIL = 1e3  # of its Cauchy draws, cut there
 ROUNDINGS = 8  # half ulps of a size that the budget allows at least: see kernels.budget
-MEANS = {"float32": 1000.0, "float64": 1000.0}  # in standard deviations; fewer in a narrow dtype
-NARROW_MEAN = 16.0
-DECADES = {"float32": 3.0, "float64": 3.0}
-NARROW_DECADES = 2.0
+MEANS = (1000.0, 16.0)  # in standard deviations, of a wide dtype and of a narrow one
+DECADES = (3.0, 2.0)  # likewise
 
 
 class Drawn(Workload):
@@ -199,10 +197,9 @@ class Claim(Contract):
         if tree != self._tree:
             fail("arguments", f"a function that draws {tree} once and {self._tree} before", "one")
         if "mean" in sizes:
-            place = sizes["mean"]
-            array = leaves[place]
-            wide, deviations = array.astype(np.float64), MEANS.get(str(array.dtype), NARROW_MEAN)
-            leaves[place] = (wide + deviations * wide.std()).astype(array.dtype)
+            array = leaves[sizes["mean"]]
+            wide, deviations = array.astype(np.float64), MEANS[array.itemsize < 4]
+            leaves[sizes["mean"]] = (wide + deviations * wide.std()).astype(array.dtype)
         if "wide" in sizes:
             spread = np.random.default_rng(seed + 1)
             leaves = [_spread(a, spread) if is_float(a) and _is_data(a) else a for a in leaves]
@@ -310,11 +307,9 @@ class Claim(Contract):
         """How far relative changes of the arguments by ±1 unit move the exact gradient by one of
         the differentiable ones: less than it depends on them, and as soon known as it is itself."""
         rng = np.random.default_rng((place, draw))
-        job, cotangents = self._pull(*arguments)
-        signs = lambda values: _varied(values, lambda shape: rng.choice((-1.0, 1.0), shape))
-        wanted = job.wanted[place : place + 1]
-        moved = replace(job, arguments=signs(job.arguments), wanted=wanted)
-        [other] = jax_arrays.pull(moved, signs(cotangents))
+        moved = _varied(arguments, lambda shape: rng.choice((-1.0, 1.0), shape))
+        job, cotangents = self._pull(*moved)
+        [other] = jax_arrays.pull(replace(job, wanted=job.wanted[place : place + 1]), cotangents)
         return np.nan_to_num(np.abs(other - exact) / STEP, posinf=0.0)
 
     def _pull_rounding(self, *arguments: Any) -> list[np.ndarray]:
@@ -327,7 +322,8 @@ class Claim(Contract):
         """
         import jax
 
-        job, cotangents = self._pull(*(_narrow(a) for a in arguments))
+        narrow = [a.astype(np.float32) if is_float(a) else a for a in arguments]
+        job, cotangents = self._pull(*narrow)
 
         def make() -> Any:
             gradient, _ = jax_arrays.programs(job)[1]
@@ -467,10 +463,6 @@ def is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind not in "iubOSU"
 
 
-def _narrow(value: Any) -> Any:
-    return value.astype(np.float32) if is_float(value) else value
-
-
 def _decides(leaf: Any) -> Any:
     """What a program depends on that takes the leaf's value where it is a float array."""
     if not isinstance(leaf, np.ndarray):
@@ -495,7 +487,7 @@ def _canonical(leaf: Any) -> Any:
 
 
 def _spread(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    decades = DECADES.get(str(array.dtype), NARROW_DECADES)
+    decades = DECADES[array.itemsize < 4]
     with np.errstate(over="ignore"):
         wide = array.astype(np.float64) * 10.0 ** rng.uniform(-decades, decades, array.shape)
     largest = float(ml_dtypes.finfo(array.dtype).max)

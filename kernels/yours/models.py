@@ -40,16 +40,6 @@ TRIES = 16  # smaller sizes that are tried for each name
 
 
 @dataclasses.dataclass(frozen=True)
-class Small:
-    """A problem that a laptop bears: declared on drawn values, then on the file's own. Its facts
-    are "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very one of
-    the full problem, on fewer blocks."""
-
-    declared: list[Declared]
-    facts: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
 class Sized:
     """A kernel's file and its reference's at some sizes."""
 
@@ -73,9 +63,11 @@ def full(path: str, reference: str) -> Full:
     return Full(sized.function, sized.reference, sized.shapes, {})
 
 
-def small(path: str, reference: str) -> Small:
-    """The problem at sizes that this machine bears, with values to run it on; ValueError for a file
-    that is not in the form, and a problem that is too large and could not be made smaller."""
+def small(path: str, reference: str) -> tuple[list[Declared], dict[str, Any]]:
+    """The problem at sizes that this machine bears, declared on drawn values, then on the file's
+    own; and "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very one
+    of the full problem, on fewer blocks. ValueError for a file that is not in the form, and a
+    problem that is too large and could not be made smaller."""
     import jax
 
     sizes, faithful = _smaller(path, reference)
@@ -91,7 +83,7 @@ def small(path: str, reference: str) -> Small:
     same = lambda rng: (weights, *inputs)
     own = dataclasses.replace(ours, arguments=same, values=("given",), name=name + OWN)
     notes = [f"weights of its own that are all zeros: {', '.join(zeros)}"] if zeros else []
-    return Small([ours, own], {"sizes": sizes, "faithful": faithful, "notes": notes})
+    return [ours, own], {"sizes": sizes, "faithful": faithful, "notes": notes}
 
 
 # --- the form -------------------------------------------------------------------------------------
