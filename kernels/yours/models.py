@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 
 from kernels.machines.checks import brief, fail
@@ -51,8 +52,6 @@ class Sized:
     @functools.cached_property
     def shapes(self) -> tuple[Any, ...]:
         """Weights and inputs as jax.ShapeDtypeStruct; a Python number is an array of no axes."""
-        import jax
-
         return (jax.eval_shape(self.weights), *jax.eval_shape(self.inputs))
 
 
@@ -68,8 +67,6 @@ def small(path: str, reference: str) -> tuple[list[Declared], dict[str, Any]]:
     own; and "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very one
     of the full problem, on fewer blocks. ValueError for a file that is not in the form, and a
     problem that is too large and could not be made smaller."""
-    import jax
-
     sizes, faithful = _smaller(path, reference)
     sized = _sized(path, reference, sizes)
     name = Path(path).stem
@@ -154,8 +151,6 @@ def _one(module: ModuleType, names: Sequence[str], path: str) -> Any:
 
 def _call(build: Any, init: Sequence[Any], weights: Mapping[str, Any], *inputs: Any) -> Any:
     """The model of these inputs, with those of the weights that it has too."""
-    import jax
-
     if not inspect.isclass(build):
         return build(*inputs)
     model: Any = build(*init)
@@ -168,8 +163,6 @@ def _call(build: Any, init: Sequence[Any], weights: Mapping[str, Any], *inputs: 
 
 def _weights(build: Any, init: Sequence[Any]) -> dict[str, Any]:
     """The arrays among a model's attributes, by their paths."""
-    import jax
-
     if not inspect.isclass(build):
         return {}
     paths, _ = jax.tree_util.tree_flatten_with_path(vars(build(*init)))
@@ -237,8 +230,6 @@ class _Traced:
 
 
 def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
-    import jax
-
     sized = _sized(path, reference, sizes)
     leaves, tree = jax.tree.flatten(sized.shapes)
     with jax_pallas.compiled():

@@ -302,7 +302,7 @@ class NeuronMachine(Loops):
             if source.size == dst.size and not across:
                 marks = bad.reshape(dst.shape)
             elif across == BEFORE and source.size == dst.size:
-                rows = bad.reshape(dst.shape[0], -1)
+                rows: Any = bad.reshape(dst.shape[0], -1)
                 marks = np.logical_or.accumulate(rows, axis=1).reshape(dst.shape)
             elif source.ndim == dst.ndim and not across:
                 marks = np.broadcast_to(bad.reshape(source.shape), dst.shape)
