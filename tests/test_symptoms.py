@@ -70,10 +70,6 @@ def numbered(o_ref):
     o_ref[0] = pl.program_id(0)
 
 
-def masked():
-    return (jnp.arange(32) < 20)[:, None].astype(jnp.float32) * jnp.ones((1, 16))
-
-
 def unpacked(x):
     types = dict(packed_dtype=jnp.int4, unpacked_dtype=jnp.int32)
     return pltpu.unpack_elementwise(x[...], index=0, **types)
@@ -97,7 +93,8 @@ COMPILED = {
         shape(16, 128), out=I32(16, 1)),
     "narrow-arithmetic": stores(lambda x: x * x, INT8),
     "narrow-shift": stores(lambda x: x >> 4, INT8),
-    "shape-cast": stores(masked, out=F32(32, 16)),
+    "shape-cast": stores(lambda: (jnp.arange(32) < 20)[:, None].astype(float) * jnp.ones((1, 16)),
+        out=F32(32, 16)),
     "scalar-to-vmem": call(numbered, out=I32(1), out_specs=VMEM, grid=(1,)),
     "vector-from-smem": call(copy, WHOLE, in_specs=[SMEM]),
     "load-from-hbm": call(copy, WHOLE, in_specs=[ANY]),

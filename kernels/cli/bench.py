@@ -48,9 +48,7 @@ def bench(
         for problem in named if workload is None else [problems.find(workload)]:
             able = [i for i in implementations if i.accepts(problem)]
             with progress(counted=False) as bar:
-                task = bar.add_task("")
-                show = functools.partial(bar.update, task)
-                say = lambda words: (show(description=escape(words)), tell(words))  # noqa: B023
+                say = functools.partial(tell, bar=bar)
                 more: dict[str, Any] = dict(device=device, gradient=gradient, progress=say)
                 measurement = benchmark.bench(operator, able, problem, repeats=repeats, **more)
             for refusing, reason in measurement.refused.items():

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from kernels.cli import options
 from kernels.cli.terminal import console, file_and_name, progress, tell, writable, write
@@ -65,15 +64,10 @@ def prove(
     chips = options.repeated("--chip", chip, machines.chips())
     report, refused, asked = Report(()), [], [file_and_name(file) for file in files]
     with progress(counted=False) as bar:
-        task = bar.add_task("")
+        say = lambda words, ended=False: tell(words, ended, bar)
         for path, name in asked:
             if marked and b"proves" not in Path(path).read_bytes():
                 continue
-
-            def say(words: str, ended: bool = False) -> None:
-                bar.update(task, description=escape(words))
-                tell(words) if ended else None
-
             more: dict[str, Any] = dict(sandbox=sandbox, mesh=mesh_of(mesh), progress=say)
             more |= dict(rungs=rungs, chips=chips, seed=seed, timeout=timeout)
             try:

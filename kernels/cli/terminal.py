@@ -51,9 +51,12 @@ def progress(form: str = "{task.description}", counted: bool = True) -> bars.Pro
     return bars.Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
 
 
-def tell(words: str) -> None:
-    """A line on stderr of what ended, where that is no terminal and so shows no bar."""
-    if not errors.is_terminal:
+def tell(words: str, ended: bool = True, bar: bars.Progress | None = None) -> None:
+    """Words in a bar without a count, if there is one; and of what ended a line on stderr, where
+    that is no terminal and so shows no bar."""
+    if bar is not None:
+        bar.update(bar.task_ids[0] if bar.task_ids else bar.add_task(""), description=escape(words))
+    if ended and not errors.is_terminal:
         errors.print(words, markup=False, soft_wrap=True)
 
 

@@ -58,8 +58,10 @@ class Measurement:
         kept = []
         rounds = "rounds" if self.calls == 1 else f"rounds of {self.calls} calls"
         pass_ = "gradient" if self.gradient else "forward"
+        remarks = {i.name: i.backend.remark for i in self.operator.implementations}
         for name, timing in self.timings.items():
             low, high = (1e3 * timing.quantile(q) for q in (0.2, 0.8))
+            remark = f"; {remarks[name]}" if remarks.get(name) else ""
             key = Key.of(self.operator.name, name, self.workload, timing.device, pass_)
             kept.append(
                 key.record(
@@ -68,16 +70,11 @@ class Measurement:
                     kind="measured",
                     value=round(1e3 * timing.median, 6),
                     method=f"median of {len(timing.seconds)} interleaved {rounds}, p20 {low:.3f}, "
-                    f"p80 {high:.3f}{self._remark(name)}",
+                    f"p80 {high:.3f}{remark}",
                     versions=versions(*_used(timing.device)),
                 )
             )
         return kept
-
-    def _remark(self, name: str) -> str:
-        backends = {i.name: i.backend for i in self.operator.implementations}
-        remark = backends[name].remark if name in backends else ""
-        return f"; {remark}" if remark else ""
 
 
 def _used(device: str) -> list[str]:

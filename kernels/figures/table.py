@@ -112,11 +112,11 @@ def show(parts: Iterable[Any], console: Any) -> None:
         console.print(part, highlight=False, soft_wrap=isinstance(part, Paragraph))
 
 
-def as_text(parts: Iterable[Any], width: int = 100, coloured: bool = False) -> str:
+def as_text(parts: Iterable[Any], width: int = 100) -> str:
     """What a terminal of `width` characters would show of tables and paragraphs."""
     from rich.console import Console
 
-    console = Console(width=width, force_terminal=coloured, no_color=not coloured)
+    console = Console(width=width, force_terminal=False, no_color=True)
     with console.capture() as captured:
         show(parts, console)
     return captured.get().rstrip()

@@ -142,8 +142,7 @@ def gradients(
     limits: dict[str, Any] = {"terms": _terms(contract, workload), "budget": contract.budget}
     for i, name in enumerate(contract.differentiable):
         exact, plain = expected.gradients[i], expected.plain[i]
-        verdict = None
-        size = expected.least[i] if expected.least else None
+        verdict, size = None, np.asarray(expected.least[i] if expected.least else 0)
         for draw in range(DRAWS if expected.least else 0):
             # What passes by less than its budget passes.
             verdict = budget.compare(got[i], exact, plain, size, apart=True, **limits)
@@ -219,15 +218,16 @@ def _pulled_exact(contract: Contract, workload: Workload, seed: int) -> Any:
     with jax.enable_x64(True):
         wide = replace(job, function=contract.reference, arguments=[*map(_wide, job.arguments)])
         wide_cotangents = [_wide(c) for c in cotangents]
+        operands = (*wide.arguments, *wide_cotangents)
         exact, least = jax_arrays.pull(wide, wide_cotangents), None
         if errors := getattr(contract, "gradient_rounding", None):
-            least = [*map(np.maximum, map(abs, exact), errors(*wide.arguments, *wide_cotangents))]
+            least = [*map(np.maximum, map(abs, exact), errors(*operands))]
 
     @functools.cache
     def sizes() -> Sequence[Any] | None:
         with jax.enable_x64(True):
             if size := contract.gradient_magnitude:
-                behind = size(*wide.arguments, *wide_cotangents, **workload.options)
+                behind = size(*operands, **workload.options)
                 return [np.asarray(s) for s in map(np.maximum, behind, least or behind)]
             if not contract.magnitude:
                 return None
@@ -236,12 +236,8 @@ def _pulled_exact(contract: Contract, workload: Workload, seed: int) -> Any:
             positive = replace(wide, function=contract.magnitude, arguments=arguments)
             return jax_arrays.pull(positive, [abs(c) for c in wide_cotangents])
 
-    def moves(place: int, draw: int) -> Any:
-        with jax.enable_x64(True):
-            return contract.gradient_moves(
-                exact[place], place, draw, *wide.arguments, *wide_cotangents
-            )
-
+    own: Any = contract  # what has gradient_rounding has gradient_moves
+    moves = lambda place, draw: own.gradient_moves(exact[place], place, draw, *operands)
     return job, cotangents, exact, sizes, least, moves
 
 

@@ -13,10 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
 from kernels.machines.checks import fail, located, takes, user_file
-from kernels.machines.compat import gone
+from kernels.machines.compat import gone, jax_pallas, jaxprs
 from kernels.machines.compat.jax_products import GPU, TPU, WHOLE, multiplying
 from kernels.machines.gpu.chips import CHIPS as GPUS
+from kernels.machines.pallas.calls import calls
+from kernels.proof import judge, ladder
 from kernels.proof.backends.base import Refused, Skipped
 from kernels.proof.backends.jax_arrays import at_places
 from kernels.proof.backends.pallas_gpu import BroughtToGpu
@@ -27,6 +32,8 @@ from kernels.yours.claim import Claim, names_of, with_names
 from kernels.yours.declared import Declared
 from kernels.yours.machines import Asked, machine
 from kernels.yours.memory import plainly
+from kernels.yours.partial_sums import MOST, most_rounded
+from kernels.yours.shapes import arguments
 from kernels.yours.spread import Devices
 
 _modules: dict[str, Any] = {}
@@ -125,12 +132,12 @@ def load(
 ) -> dict[str, Any]:
     """Make the claims of a file, or of what was handed over: for each of its "kernels" its name,
     its problems by name, its chips, its budget and its devices in words; or the error. Of one in
-    KernelBench's form, held against that of another file, what models.Small has too."""
+    KernelBench's form, held against that of another file, what models.small says too."""
     if pickled:
         declaration = pickle.loads(pickled)
     kernels: list[dict[str, Any]] = []
-    small = models.small(path, reference) if reference else None
-    declarations = small.declared if small else [declaration] if declaration else None
+    own = [declaration] if declaration else []
+    declarations, facts = models.small(path, reference) if reference else (own, {})
     for known in declarations or marked(path, name):
         try:
             if known.file:  # what a simulated mesh is sent it may not be able to import
@@ -147,7 +154,7 @@ def load(
             kernels.append({"name": known.name, "problems": problems, **asked})
         except Exception as error:
             kernels.append({"name": known.name, "error": in_a_line(error)})
-    return {"kernels": kernels, **(small.facts if small else {})}
+    return {"kernels": kernels, **facts}
 
 
 def weigh(
@@ -161,8 +168,6 @@ def weigh(
 ) -> dict[str, Any]:
     """Compile and estimate one kernel at its full size; what it is, as of `load`. "chips" as
     weighing.weigh has it, and "gone", names of JAX in its file that are gone."""
-    import numpy as np
-
     text = Path(path).read_text(encoding="utf-8") if path else ""
     try:
         ast.parse(text, path)
@@ -185,9 +190,6 @@ def _looked_at(claim: Claim) -> tuple[str, str | None]:
     """Why no rung runs it; and where, in a bracket or a word, it first asks for a product whose
     factors a machine rounds: None where nowhere, "" where it cannot be traced. The claim is told
     where its partial sums are rounded."""
-    from kernels.machines.compat import jax_pallas, jaxprs
-    from kernels.proof import ladder
-    from kernels.yours.partial_sums import MOST, most_rounded
 
     def line(frames: Sequence[tuple[str, int]]) -> str:
         own = next((frame for frame in frames if user_file(frame[0])), None)
@@ -220,10 +222,8 @@ def _looked_at(claim: Claim) -> tuple[str, str | None]:
 
 
 def _subject(claim: Claim, backend: Any) -> Any:
-    from kernels.proof.ladder import Subject
-
     differentiable = bool(claim.differentiable)
-    return Subject(claim, claim.name, backend, claim.function, differentiable=differentiable)
+    return ladder.Subject(claim, claim.name, backend, claim.function, differentiable=differentiable)
 
 
 def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -> dict[str, Any]:
@@ -234,8 +234,6 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
     a reference with whole ones, and with rounded factors against a reference that multiplies as the
     machine makes it.
     """
-    from kernels.proof import judge, ladder
-
     claim = _claims[name]
     start = time.perf_counter()
     workload = claim.workloads.named[place]
@@ -285,11 +283,6 @@ def climb(name: str, rung: str, place: int, chips: tuple[str, ...], seed: int) -
 
 def _writer(claim: Claim, workload: Any, seed: int, output: str, place: tuple[int, ...]) -> str:
     """Which block of which program wrote an element of a result."""
-    import numpy as np
-
-    from kernels.machines.compat import jax_pallas
-    from kernels.machines.pallas.calls import calls
-
     values = claim.workloads.arguments(workload, seed)
     function, arrays = at_places(
         claim.function, values, [i for i, a in enumerate(values) if hasattr(a, "shape")]
@@ -373,11 +366,6 @@ def of_arrays(
 def target(path: str, name: str, args: str) -> tuple[Any, list[Any], dict[str, Any]]:
     """A function of a file, and the arguments that a text or its declaration gives; ValueError for
     a file without it, and where nobody says what its arguments are."""
-    import jax
-    import numpy as np
-
-    from kernels.yours.shapes import arguments
-
     loaded = module(path)
     own = _marked(path)
     function = getattr(loaded, name, None) or (own[name].function if name in own else None)
@@ -405,7 +393,6 @@ def tune(
     seconds (None where it is refused), those of them that are its kernels' "own", what binds, a
     note, how far such estimates were off, which data decide that were not given (then the seconds
     are the least), and whether the reason for a refusal may pass."""
-    from kernels.machines.compat import jax_pallas
     from kernels.machines.tpu.estimate import Estimate, estimate_all
     from kernels.machines.tpu.export import export
     from kernels.machines.tpu.tuner import TRANSIENT

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 
@@ -35,10 +37,8 @@ STEP = 1e-9  # of that variation, relative to each number
 NOTHING = 1e-6  # of what is common: an element that small is zero by construction
 TAIL = 1e3  # of its Cauchy draws, cut there
 ROUNDINGS = 8  # half ulps of a size that the budget allows at least: see kernels.budget
-MEANS = {"float32": 1000.0, "float64": 1000.0}  # in standard deviations; fewer in a narrow dtype
-NARROW_MEAN = 16.0
-DECADES = {"float32": 3.0, "float64": 3.0}
-NARROW_DECADES = 2.0
+MEANS = (1000.0, 16.0)  # in standard deviations, of a wide dtype and of a narrow one
+DECADES = (3.0, 2.0)  # likewise
 
 
 class Drawn(Workload):
@@ -87,8 +87,6 @@ class Claim(Contract):
     @functools.cached_property
     def outputs(self) -> tuple[str, ...]:  # type: ignore[override]
         """A name for each leaf of the reference's result."""
-        import jax
-
         result = self._result
         paths, _ = jax.tree_util.tree_flatten_with_path(result)
         if not paths:
@@ -102,8 +100,6 @@ class Claim(Contract):
     @functools.cached_property
     def workloads(self) -> Workloads:  # type: ignore[override]
         """The draws: as given, with a large mean, over many powers of ten, with ties."""
-        import jax
-
         again, _, _ = self._flat(np.random.default_rng(1))
         draws = 1 if all(map(_same, self._first, again)) else DRAWS
         named = [Drawn(f"values as drawn, {n + 1}", {"draw": n}, self._dtype) for n in range(draws)]
@@ -130,8 +126,6 @@ class Claim(Contract):
     @functools.cached_property
     def function(self) -> Callable[..., tuple[Any, ...]]:
         """The stranger's function, of leaves and with leaves; of whole arrays, on a mesh."""
-        import jax
-
         own, tree = self.declared.function, self._tree  # without self, which is not pickled
         part = lambda *leaves: tuple(jax.tree.leaves(_called(own, tree, leaves)))
         return functools.partial(_on_devices, part, self.cut, self.copied) if self.spread else part
@@ -139,13 +133,12 @@ class Claim(Contract):
     @functools.cached_property
     def cut(self) -> dict[str, Any]:
         """How arrays and results are cut over a mesh, as kernels.tpu.compile takes it."""
-        from jax.sharding import PartitionSpec
-
         if not self.spread:
             return {}
         cut = self.spread.cut(*self._tree.unflatten(self._first))
         pairs = zip(self.copied, self._out_specs, strict=True)
-        outs = tuple(PartitionSpec(axes, *spec) if axes else spec for axes, spec in pairs)
+        spec_of = jax.sharding.PartitionSpec
+        outs = tuple(spec_of(axes, *spec) if axes else spec for axes, spec in pairs)
         return cut | {"out_specs": outs}
 
     @functools.cached_property
@@ -165,8 +158,6 @@ class Claim(Contract):
     @functools.cached_property
     def terms(self) -> int:  # type: ignore[override]
         """How many an element adds up at most, of a result or of a gradient; 1 of NumPy's."""
-        import jax
-
         places = [i for i, a in enumerate(self._first) if is_float(a)]
         function, arrays = at_places(self._plain, self._first, places)
 
@@ -187,8 +178,6 @@ class Claim(Contract):
 
     def _flat(self, rng: np.random.Generator) -> tuple[list[Any], Any, list[Any]]:
         """One draw: its leaves, their tree, and the path of each."""
-        import jax
-
         paths, tree = jax.tree_util.tree_flatten_with_path(self.declared.draw(rng))
         return [_canonical(leaf) for _, leaf in paths], tree, [path for path, _ in paths]
 
@@ -199,10 +188,9 @@ class Claim(Contract):
         if tree != self._tree:
             fail("arguments", f"a function that draws {tree} once and {self._tree} before", "one")
         if "mean" in sizes:
-            place = sizes["mean"]
-            array = leaves[place]
-            wide, deviations = array.astype(np.float64), MEANS.get(str(array.dtype), NARROW_MEAN)
-            leaves[place] = (wide + deviations * wide.std()).astype(array.dtype)
+            array = leaves[sizes["mean"]]
+            wide, deviations = array.astype(np.float64), MEANS[array.itemsize < 4]
+            leaves[sizes["mean"]] = (wide + deviations * wide.std()).astype(array.dtype)
         if "wide" in sizes:
             spread = np.random.default_rng(seed + 1)
             leaves = [_spread(a, spread) if is_float(a) and _is_data(a) else a for a in leaves]
@@ -213,9 +201,6 @@ class Claim(Contract):
     # --- functions of leaves --------------------------------------------------------------------
 
     def _plain(self, *leaves: Any) -> tuple[Any, ...]:
-        import jax
-        import jax.numpy as jnp
-
         try:
             result = _called(self.declared.reference, self._tree, leaves)
         except TypeError:  # NumPy's, that writes into its arrays
@@ -232,8 +217,6 @@ class Claim(Contract):
     def _widely(self, leaves: Sequence[Any]) -> Callable[..., tuple[Any, ...]]:
         """The oracle for such leaves: the reference, where it casts to a narrow float cast to
         float64 instead. It is compiled; what no tracer runs, as NumPy's own, is run as it is."""
-        import jax
-
         # Integers stay what they are: a reference may loop over them in Python.
         places = [i for i, a in enumerate(leaves) if is_float(a) or hasattr(a, "aval")]
         function, arrays = at_places(self._plain, leaves, places)
@@ -283,8 +266,6 @@ class Claim(Contract):
     def _size(self, *leaves: Any, absolute: bool) -> list[np.ndarray]:
         """How much a result depends on the arguments; absolute: and at least what rounding alone
         may do to it, as to 1 + tanh(x) where tanh is nearly -1."""
-        import jax
-
         sizes = _amplified(self._widely(leaves), leaves, absolute)
         if absolute:
             places = [i for i, a in enumerate(leaves) if is_float(a)]
@@ -310,11 +291,11 @@ class Claim(Contract):
         """How far relative changes of the arguments by ±1 unit move the exact gradient by one of
         the differentiable ones: less than it depends on them, and as soon known as it is itself."""
         rng = np.random.default_rng((place, draw))
-        job, cotangents = self._pull(*arguments)
-        signs = lambda values: _varied(values, lambda shape: rng.choice((-1.0, 1.0), shape))
-        wanted = job.wanted[place : place + 1]
-        moved = replace(job, arguments=signs(job.arguments), wanted=wanted)
-        [other] = jax_arrays.pull(moved, signs(cotangents))
+        moved = _varied(arguments, lambda shape: rng.choice((-1.0, 1.0), shape))
+        job, cotangents = self._pull(*moved)
+        with jax.enable_x64(True):
+            one = replace(job, wanted=job.wanted[place : place + 1])
+            [other] = jax_arrays.pull(one, cotangents)
         return np.nan_to_num(np.abs(other - exact) / STEP, posinf=0.0)
 
     def _pull_rounding(self, *arguments: Any) -> list[np.ndarray]:
@@ -325,9 +306,8 @@ class Claim(Contract):
         is no more exact than these. A kernel may even add them up in another order than the
         reference, as flash attention does, so that what they have in common does not cancel.
         """
-        import jax
-
-        job, cotangents = self._pull(*(_narrow(a) for a in arguments))
+        narrow = [a.astype(np.float32) if is_float(a) else a for a in arguments]
+        job, cotangents = self._pull(*narrow)
 
         def make() -> Any:
             gradient, _ = jax_arrays.programs(job)[1]
@@ -341,9 +321,6 @@ class Claim(Contract):
 
 
 def _called(function: Callable[..., Any], tree: Any, leaves: Sequence[Any]) -> Any:
-    import jax
-    import jax.numpy as jnp
-
     arrays = [jnp.asarray(a) if isinstance(a, np.ndarray) else a for a in leaves]
     args, kwargs = jax.tree.unflatten(tree, arrays)
     return function(*args, **kwargs)
@@ -353,8 +330,6 @@ def _on_devices(
     part: Callable[..., Any], cut: dict[str, Any], copied: Sequence[Any], *leaves: Any
 ) -> tuple[Any, ...]:
     """A function of one device's leaves, called on all devices."""
-    import jax.numpy as jnp
-
     places = [i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape")]
     call, arrays = at_places(part, leaves, places)
 
@@ -467,10 +442,6 @@ def is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind not in "iubOSU"
 
 
-def _narrow(value: Any) -> Any:
-    return value.astype(np.float32) if is_float(value) else value
-
-
 def _decides(leaf: Any) -> Any:
     """What a program depends on that takes the leaf's value where it is a float array."""
     if not isinstance(leaf, np.ndarray):
@@ -486,16 +457,13 @@ def _is_data(value: np.ndarray) -> bool:
 
 def _canonical(leaf: Any) -> Any:
     """As JAX would take it, in NumPy: 64 bits become 32."""
-    import jax
-    import jax.numpy as jnp
-
     if not _is_array(leaf) or jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
         return leaf
     return np.asarray(jnp.asarray(leaf))
 
 
 def _spread(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    decades = DECADES.get(str(array.dtype), NARROW_DECADES)
+    decades = DECADES[array.itemsize < 4]
     with np.errstate(over="ignore"):
         wide = array.astype(np.float64) * 10.0 ** rng.uniform(-decades, decades, array.shape)
     largest = float(ml_dtypes.finfo(array.dtype).max)
@@ -519,8 +487,6 @@ def _owner(path: Any, names: Sequence[str]) -> str:
 
 def _identifiers(paths: Sequence[Any], names: Sequence[str]) -> tuple[str, ...]:
     """A name for each leaf, that may stand as a parameter's."""
-    import jax
-
     identifiers: list[str] = []
     for path in paths:
         rest = re.sub(r"\W+", "_", jax.tree_util.keystr(path[2:])).strip("_")

@@ -44,7 +44,7 @@ def advice(facts: GpuFacts) -> list[str]:
 def page(facts: GpuFacts, whole: bool) -> Iterator[Table | Paragraph]:
     """Bracket, passes, steps, kernels, and where each stands longest."""
     yield Paragraph(_verdict(facts))
-    names = [changed.name for changed in facts.passes]
+    names = [changed["name"] for changed in facts.passes]
     more = f" and {len(names) - PASSES} more" if len(names) > PASSES and not whole else ""
     shown = ", ".join(names if whole else names[:PASSES])
     yield Paragraph(f"{len(names)} passes changed it: {shown}{more}")

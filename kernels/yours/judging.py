@@ -230,9 +230,8 @@ def _judged(
     faithful, report, not_run = True, Report(()), ""
     share = timeout * SHARE
     with proving.asking(share, memory=most, whole=timeout, sandbox=sandbox) as ask:
-        limit = dict(chips=tuple(chips), timeout=share)
         try:
-            weighed = ask({"what": "weigh", **source, **limit})
+            weighed = ask({"what": "weigh", **source, "chips": tuple(chips), "timeout": share})
             gone, on_chips = tuple(weighed["gone"]), weighed["chips"]
         except (proving.Lost, ValueError) as reason:
             untold = {"verdict": UNDECIDED, "rung": "compile", "why": str(reason)}

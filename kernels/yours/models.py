@@ -22,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 
 from kernels.machines.checks import brief, fail
@@ -40,16 +41,6 @@ TRIES = 16  # smaller sizes that are tried for each name
 
 
 @dataclasses.dataclass(frozen=True)
-class Small:
-    """A problem that a laptop bears: declared on drawn values, then on the file's own. Its facts
-    are "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very one of
-    the full problem, on fewer blocks."""
-
-    declared: list[Declared]
-    facts: dict[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
 class Sized:
     """A kernel's file and its reference's at some sizes."""
 
@@ -61,8 +52,6 @@ class Sized:
     @functools.cached_property
     def shapes(self) -> tuple[Any, ...]:
         """Weights and inputs as jax.ShapeDtypeStruct; a Python number is an array of no axes."""
-        import jax
-
         return (jax.eval_shape(self.weights), *jax.eval_shape(self.inputs))
 
 
@@ -73,11 +62,11 @@ def full(path: str, reference: str) -> Full:
     return Full(sized.function, sized.reference, sized.shapes, {})
 
 
-def small(path: str, reference: str) -> Small:
-    """The problem at sizes that this machine bears, with values to run it on; ValueError for a file
-    that is not in the form, and a problem that is too large and could not be made smaller."""
-    import jax
-
+def small(path: str, reference: str) -> tuple[list[Declared], dict[str, Any]]:
+    """The problem at sizes that this machine bears, declared on drawn values, then on the file's
+    own; and "sizes" that are smaller, "notes", and "faithful": whether each kernel is the very one
+    of the full problem, on fewer blocks. ValueError for a file that is not in the form, and a
+    problem that is too large and could not be made smaller."""
     sizes, faithful = _smaller(path, reference)
     sized = sized_as(path, reference, sizes)
     name = Path(path).stem
@@ -91,7 +80,7 @@ def small(path: str, reference: str) -> Small:
     same = lambda rng: (weights, *inputs)
     own = dataclasses.replace(ours, arguments=same, values=("given",), name=name + OWN)
     notes = [f"weights of its own that are all zeros: {', '.join(zeros)}"] if zeros else []
-    return Small([ours, own], {"sizes": sizes, "faithful": faithful, "notes": notes})
+    return [ours, own], {"sizes": sizes, "faithful": faithful, "notes": notes}
 
 
 # --- the form -------------------------------------------------------------------------------------
@@ -164,8 +153,6 @@ def _one(module: ModuleType, names: Sequence[str], path: str) -> Any:
 
 def _call(build: Any, init: Sequence[Any], weights: Mapping[str, Any], *inputs: Any) -> Any:
     """The model of these inputs, with those of the weights that it has too."""
-    import jax
-
     if not inspect.isclass(build):
         return build(*inputs)
     model: Any = build(*init)
@@ -178,8 +165,6 @@ def _call(build: Any, init: Sequence[Any], weights: Mapping[str, Any], *inputs: 
 
 def _weights(build: Any, init: Sequence[Any]) -> dict[str, Any]:
     """The arrays among a model's attributes, by their paths."""
-    import jax
-
     if not inspect.isclass(build):
         return {}
     paths, _ = jax.tree_util.tree_flatten_with_path(vars(build(*init)))
@@ -247,8 +232,6 @@ class _Traced:
 
 
 def _traced(path: str, reference: str, sizes: Mapping[str, int]) -> _Traced:
-    import jax
-
     sized = sized_as(path, reference, sizes)
     leaves, tree = jax.tree.flatten(sized.shapes)
     with jax_pallas.compiled():

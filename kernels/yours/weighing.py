@@ -1,11 +1,15 @@
 """A program at its full size, which no laptop runs: whether a chip's compiler takes it, whether it
 fits, and what it would take beside XLA's program of the reference. In a child."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+
 from kernels.machines.checks import located
+from kernels.machines.compat import jax_pallas
 from kernels.yours.memory import plainly
 from kernels.yours.spread import Devices
 
@@ -60,9 +64,6 @@ def weigh(full: Full, name: str, chips: Sequence[str], timeout: float) -> list[d
 def _exported(full: Full, name: str, chip: str) -> tuple[dict[str, Any], tuple[Any, Any]]:
     """What is known of the kernel before it is compiled; its program and the reference's, None
     where there is none to compile."""
-    import jax
-
-    from kernels.machines.compat import jax_pallas
     from kernels.machines.tpu.chips import CHIPS
     from kernels.machines.tpu.diagnose import TpuCompileError
     from kernels.machines.tpu.export import export
@@ -106,10 +107,6 @@ def _exported(full: Full, name: str, chip: str) -> tuple[dict[str, Any], tuple[A
 
 def _looked_at(answer: dict[str, Any], program: Any) -> list[str]:
     """What the index maps alone say; into the answer where they are wrong."""
-    import math
-
-    from kernels.machines.compat import jax_pallas
-
     own = list(filter(jax_pallas.is_kernel, jax_pallas.outside_kernels(program.jaxpr)))
     if not own:
         return ["no kernel reached the program: it is plain JAX"]

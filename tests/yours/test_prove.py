@@ -348,10 +348,8 @@ def test_a_function_of_a_script_may_hang(tmp_path, apart):
     ({"arguments": lambda rng: ()}, "draws no array"),
 ])  # fmt: skip
 def test_a_wrong_argument_is_named(change, says):
-    given = dict(function=doubled, reference=lambda x: x * 2, arguments=draw) | change
-    rest = {k: v for k, v in given.items() if k not in ("function", "reference")}
     with pytest.raises(ValueError, match="accepted") as told:
-        kernels.prove(given["function"], given["reference"], **rest)
+        kernels.prove(**dict(function=doubled, reference=abs, arguments=draw) | change)
     assert says in str(told.value)
 
 

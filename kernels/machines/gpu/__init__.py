@@ -12,7 +12,6 @@ from kernels.machines.gpu.compiler import (
     Tile,
     compile,
 )
-from kernels.machines.gpu.cuda import cuda
 from kernels.machines.gpu.errors import GpuCompileError
 from kernels.machines.gpu.estimate import (
     GpuEstimate,
@@ -24,7 +23,7 @@ from kernels.machines.gpu.estimate import (
     parts,
 )
 from kernels.machines.gpu.export import export, lower
-from kernels.machines.gpu.kernel import GpuKernel, Occupancy, occupancy
+from kernels.machines.gpu.kernel import GpuKernel, Occupancy, cuda, occupancy
 from kernels.machines.gpu.launched import run_on_threads
 from kernels.machines.gpu.simulator import simulate
 

@@ -16,14 +16,6 @@ OPERATIONS = 8  # of a kernel, the most frequent
 
 
 @dataclass(frozen=True)
-class PassFacts:
-    """A pass that changed the program: see kernels.gpu.Pass."""
-
-    name: str
-    pipeline: str
-
-
-@dataclass(frozen=True)
 class LoopFacts:
     """The loop of a kernel that counts, or all of its code."""
 
@@ -70,7 +62,7 @@ class GpuFacts:
     notes: tuple[str, ...]  # why there is no bracket
     compile_seconds: float
     memory: Mapping[str, int]
-    passes: tuple[PassFacts, ...]
+    passes: tuple[Mapping[str, str], ...]  # "name" and "pipeline" of those that changed it
     thunks: tuple[Thunk, ...]
     kernels: tuple[GpuKernelFacts, ...]
     dtypes: tuple[str, ...] = ()  # nothing is said of them
@@ -92,7 +84,7 @@ def facts(compiled: GpuProgram, estimate: GpuEstimate | str, title: str) -> GpuF
         notes=() if bracket else (f"no bracket: {estimate}",),
         compile_seconds=compiled.seconds,
         memory=dict(compiled.memory),
-        passes=tuple(PassFacts(changed.name, changed.pipeline) for changed in compiled.passes),
+        passes=tuple({"name": p.name, "pipeline": p.pipeline} for p in compiled.passes),
         thunks=compiled.thunks,
         kernels=tuple(map(_kernel, compiled.kernels)),
     )

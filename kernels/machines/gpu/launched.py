@@ -19,8 +19,7 @@ import numpy as np
 
 from kernels.machines import child, optional
 from kernels.machines.checks import fail, one_of
-from kernels.machines.gpu.cuda import cuda
-from kernels.machines.gpu.kernel import GpuKernel
+from kernels.machines.gpu.kernel import GpuKernel, cuda
 
 SECONDS = 60.0
 SANITIZERS = {

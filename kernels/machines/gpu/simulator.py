@@ -65,8 +65,6 @@ def interprets(interpret: Any) -> Any:
     chosen = pallas.interprets(interpret, "gpu")
     if chosen is not True:
         return chosen
-    from kernels.machines.compat import jax_mosaic
-
     return jax_mosaic.parameters()
 
 

@@ -2,11 +2,10 @@
 
 from kernels.machines.lazy import lazy
 from kernels.machines.neuron.chips import CHIPS, NeuronChip
-from kernels.machines.neuron.compiler import lower
 from kernels.machines.neuron.errors import NeuronError
 from kernels.machines.neuron.estimator import EngineSlot, EngineUse, NeuronEstimate, estimate
 from kernels.machines.neuron.install import install
-from kernels.machines.neuron.launch import NkiLaunch, run, watched
+from kernels.machines.neuron.launch import NkiLaunch, lower, run, watched
 from kernels.machines.neuron.linter import LintFinding, lint
 from kernels.machines.neuron.simulator import InterpretParams, simulate
 from kernels.machines.neuron.vendor import device

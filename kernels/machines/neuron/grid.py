@@ -11,6 +11,8 @@ import numpy as np
 
 from kernels.machines.neuron.errors import NeuronError, place, refuse
 from kernels.machines.neuron.machine import NeuronMachine, machine
+from kernels.machines.neuron.memory import HBM, PSUM, SBUF, SHARED_HBM, TileSize
+from kernels.machines.neuron.tensors import Span
 
 
 def program_id(axis: int = 0) -> int:
@@ -35,6 +37,20 @@ def num_programs(axes=0) -> Any:
 def program_ndim() -> int:
     """The dimensions of the launch grid; 0 without one."""
     return len(machine().grid)
+
+
+# Names of nki.language that mean the same in both generations.
+OF_BOTH: dict[str, Any] = {
+    "ds": Span,
+    "hbm": HBM,
+    "private_hbm": HBM,
+    "program_id": program_id,
+    "program_ndim": program_ndim,
+    "psum": PSUM,
+    "sbuf": SBUF,
+    "shared_hbm": SHARED_HBM,
+    "tile_size": TileSize(),
+}
 
 
 class _Ended(Exception):

@@ -236,8 +236,12 @@ class NeuronMachine(Loops):
         if self.limits:
             for operand in (dst, *operands):
                 self.check_operand(name, engine, operand)
-            if shapes:
-                self.check_shapes(name, dst, sources)
+            for operand in sources if shapes else ():  # nothing is broadcast
+                if (operand.shape[0], operand._elements) != (dst.shape[0], dst._elements):
+                    refuse(
+                        f"{name}: {operand} and dst {dst} differ; nothing is broadcast, so all "
+                        "have the same partitions and as many elements in each"
+                    )
             for operand in vectors:
                 if operand.shape[0] != dst.shape[0] or operand._elements != 1:
                     refuse(
@@ -298,7 +302,7 @@ class NeuronMachine(Loops):
             if source.size == dst.size and not across:
                 marks = bad.reshape(dst.shape)
             elif across == BEFORE and source.size == dst.size:
-                rows = bad.reshape(dst.shape[0], -1)
+                rows: Any = bad.reshape(dst.shape[0], -1)
                 marks = np.logical_or.accumulate(rows, axis=1).reshape(dst.shape)
             elif source.ndim == dst.ndim and not across:
                 marks = np.broadcast_to(bad.reshape(source.shape), dst.shape)
@@ -338,15 +342,6 @@ class NeuronMachine(Loops):
                 )
             if origin is not None:
                 self.origins.setdefault(dst._storage.number, origin)
-
-    def check_shapes(self, name: str, dst: View, sources: Sequence[View]) -> None:
-        """Nothing is broadcast."""
-        for operand in sources:
-            if operand.shape[0] != dst.shape[0] or operand._elements != dst._elements:
-                refuse(
-                    f"{name}: {operand} and dst {dst} differ; nothing is broadcast, so all "
-                    "have the same partitions and as many elements in each"
-                )
 
     def check_operand(self, name: str, engine: str, operand: View) -> None:
         """What every engine asks of an operand."""

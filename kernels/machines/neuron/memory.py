@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.machines.neuron.chips import CHIPS, NeuronChip, target
 from kernels.machines.neuron.errors import place, refuse
 
 SBUF, PSUM, HBM, SHARED_HBM = "sbuf", "psum", "private_hbm", "shared_hbm"
@@ -496,3 +497,24 @@ def spoiled(values: np.ndarray, states: np.ndarray | None) -> np.ndarray:
     if states is None or not has_nan(values.dtype):
         return values
     return np.where(is_undefined(states), np.array(np.nan, values.dtype), values)
+
+
+class TileSize:
+    """nl.tile_size: what a tile may have. Outside a kernel, of the chip simulated by default."""
+
+    @property
+    def _chip(self) -> NeuronChip:
+        core = running.get()
+        return CHIPS[target()] if core is None else core.chip
+
+    pmax = property(lambda self: self._chip.lanes, doc="Partitions of a tile.")
+    psum_bank_fmax = property(
+        lambda self: self._chip.psum_bank_bytes // 4, doc="float32 in a PSUM bank."
+    )
+    psum_fmax = psum_bank_fmax  # until NKI 0.3
+    gemm_stationary_fmax = property(lambda self: 128, doc="Columns of a stationary tile.")
+    gemm_moving_fmax = property(lambda self: 512, doc="Columns of a moving tile.")
+    bn_stats_fmax = property(lambda self: 512, doc="Elements of bn_stats.")
+    total_available_sbuf_size = property(
+        lambda self: self._chip.sbuf_bytes, doc="Bytes of a partition; until NKI 0.3."
+    )

@@ -50,7 +50,7 @@ class Chip(PublishedChip):
     def peak(self, dtype: str) -> float:
         """Peak operations a second for operands of `dtype`: int8's for 8-bit integers, bf16's else.
 
-        float32 has no published rate: the MXU multiplies it in several bfloat16 passes.
+        float32 has no published rate: the MXU multiplies it in bfloat16 passes.
         """
         return self.int8_ops if dtype in ("int8", "uint8") else self.bf16_flops
 

@@ -369,13 +369,15 @@ def dtypes(program: ExportedProgram, chip: str) -> tuple[str, ...]:
     products = {name for name, count in matmul_flops(program.jaxpr).items() if count}
     inside: set[str] = set()
     for call in jax_pallas.outside_kernels(program.jaxpr):
-        if jax_pallas.is_kernel(call):
+        if jax_pallas.is_kernel(call) and not jax_pallas.on_sparse_core(call):
             inside |= _vector_dtypes(jax_pallas.kernel(call))
     words = []
     peak = CHIPS[chip].bf16_flops / 1e12
     if "float32" in products:
-        reach = f"in bfloat16 they reach {peak:.0f} TFLOP/s"
-        words.append(f"products of float32: in several bfloat16 passes; {reach}")
+        reach = f"{peak:.0f} TFLOP/s is one"
+        words.append(
+            f"products of float32: as many bfloat16 passes as their precision has; {reach}"
+        )
     if "bfloat16" in products:
         words.append(f"products of bfloat16: the MXU's own, {peak:.0f} TFLOP/s at most")
     if products & {"int8", "uint8"}:

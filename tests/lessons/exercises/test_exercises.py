@@ -172,26 +172,18 @@ def by_columns(x_ref, o_ref):
         o_ref[column, :] = x_ref[:, column]
 
 
-def never_written(x_ref, o_ref):
-    x_ref[...]
-
-
 def known_by_heart(x_ref, o_ref):
     o_ref[...] = jax.lax.broadcasted_iota(jnp.float32, (4, 3), 1) * 4 + jax.lax.broadcasted_iota(
         jnp.float32, (4, 3), 0
     )
 
 
-def of_another_shape(x_ref, o_ref):
-    o_ref[...] = x_ref[...]
-
-
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (never_written, "12 of 12 differ, first [0, 0]: wanted 0, got nan"),
+        (lambda x_ref, o_ref: None, "12 of 12 differ, first [0, 0]: wanted 0, got nan"),
         (known_by_heart, "wanted"),
-        (of_another_shape, "Invalid shape"),
+        (lambda x_ref, o_ref: o_ref.__setitem__(..., x_ref[...]), "Invalid shape"),
     ],
 )
 def test_a_wrong_answer_to_a_puzzle_is_refused(answer, words):

@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 from kernels import gpu
 from kernels.machines import cache
 from kernels.machines.gpu import compiler, kernel
-from kernels.machines.gpu.cuda import cuda
+from kernels.machines.gpu.kernel import cuda
 from kernels.vector import add_vectors
 from validation import blackwell
 

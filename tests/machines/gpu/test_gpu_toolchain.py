@@ -14,9 +14,8 @@ from commands import process
 
 from kernels import gpu, optional
 from kernels.machines.gpu import compiler, toolchain
-from kernels.machines.gpu.cuda import cuda
 from kernels.machines.gpu.errors import translate
-from kernels.machines.gpu.kernel import assemble
+from kernels.machines.gpu.kernel import assemble, cuda
 from kernels.machines.gpu.launched import run_on_threads
 from kernels.machines.optional import MissingPackage
 

@@ -12,6 +12,7 @@ from kernels.machines.neuron import InterpretParams, beta1, modern
 from kernels.machines.neuron.beta1 import isa as bisa
 from kernels.machines.neuron.beta1 import language as bl
 from kernels.machines.neuron.instructions import NAMES
+from kernels.machines.neuron.machine import machine as core
 from kernels.machines.neuron.modern import isa as nisa
 from kernels.machines.neuron.modern import language as nl
 from kernels.machines.neuron.simulator import run_recorded
@@ -42,13 +43,8 @@ def ran(body, arrays, chip="inf2", language=nl, jit=modern.jit):
 
     def kernel(*given):
         tiles = [language.load(g) for g in given]
-        first.append(len(core()))
+        first.append(len(core().instructions))
         body(*tiles)
-
-    def core():
-        from kernels.machines.neuron.machine import machine
-
-        return machine().instructions
 
     _, machine = run_recorded(jit(kernel), arrays, {}, InterpretParams(chip=chip))
     return [(each.engine, each.work + each.extra) for each in machine.instructions[first[0] :]]

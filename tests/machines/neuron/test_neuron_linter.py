@@ -198,9 +198,7 @@ def test_lower_says_how_far_it_went():
 
 
 def test_lower_refuses_what_the_lint_finds_and_passes_on_why_there_is_no_kernel():
-    def function(x, *, interpret):
-        return neuron.run(jit(doubled), x, interpret=interpret)
-
+    function = lambda x, *, interpret: neuron.run(jit(doubled), x, interpret=interpret)
     with pytest.raises(NeuronError, match="an operator on a tile, b"):
         neuron.lower(function, np.ones((4, 4), np.float32))  # even where it does not run
     with pytest.raises(NeuronError, match="no kernel was started"):

@@ -9,7 +9,7 @@ import csv
 import re
 from pathlib import Path
 
-from kernels.machines.neuron import beta1, modern, sizes, tensors, typing
+from kernels.machines.neuron import beta1, memory, modern, tensors, typing
 from kernels.machines.neuron.beta1 import compiler
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +34,7 @@ def known():
         "compiler": public(compiler.__all__),
         "typing": {"mutable_tensor", "scalar", "tensor"} & vars(typing).keys(),
         "tile": public(dir(tensors.Tensor)),
-        "tile_size": public(dir(sizes.TileSize)),
+        "tile_size": public(dir(memory.TileSize)),
     }
 
 

@@ -22,7 +22,6 @@ from kernels.machines.neuron.beta1 import tiles
 from kernels.machines.neuron.beta1.tiles import Beta1Tile, masked, new
 from kernels.machines.neuron.dtypes import float32
 from kernels.machines.neuron.errors import absent, nothing_but, own_names, place, refuse
-from kernels.machines.neuron.grid import program_id, program_ndim
 from kernels.machines.neuron.instructions import dma, elementwise, places
 from kernels.machines.neuron.instructions import tensor_engine as products
 from kernels.machines.neuron.instructions.along import reduce_axes, tensor_reduce
@@ -30,12 +29,10 @@ from kernels.machines.neuron.instructions.common import IDENTITY, TENSOR
 from kernels.machines.neuron.instructions.common import tiles as check_tiles
 from kernels.machines.neuron.machine import machine
 from kernels.machines.neuron.memory import (
-    HBM,
     ON_CHIP,
     PSUM,
     READ,
     SBUF,
-    SHARED_HBM,
     SUMMED,
     UNDEFINED,
     UNWRITTEN,
@@ -52,12 +49,7 @@ from kernels.machines.neuron.operations import (
     reduced,
     reduction,
 )
-from kernels.machines.neuron.sizes import TileSize
-from kernels.machines.neuron.tensors import Span
 
-sbuf, psum, hbm, private_hbm, shared_hbm = SBUF, PSUM, HBM, HBM, SHARED_HBM
-tile_size = TileSize()
-ds = Span
 fp32 = SimpleNamespace(min=float(np.finfo(np.float32).min), max=float(np.finfo(np.float32).max))
 finfo = np.finfo
 constants = ModuleType("neuronxcc.nki.language.constants")
@@ -539,7 +531,7 @@ _DTYPES = {
     for name, dtype in dtypes.ALL.items()
     if not name.endswith(("fn", "_x4"))  # of later cores
 }
-globals().update(_OPERATIONS | _DTYPES)
+globals().update(grid.OF_BOTH | _OPERATIONS | _DTYPES)
 
 
 def _method(operation, swap: bool = False) -> Any:
@@ -574,18 +566,6 @@ for _sign, _name in {**_SIGNS, "neg": "negative"}.items():
         setattr(Beta1Tile, f"__i{_sign}__", _in_place(_operation))
 Beta1Tile.broadcast_to = lambda self, shape: broadcast_to(self, shape=shape)  # type: ignore[method-assign]
 
-__all__ = [
-    "ds",
-    "finfo",
-    "fp32",
-    "hbm",
-    "private_hbm",
-    "program_id",
-    "program_ndim",
-    "psum",
-    "sbuf",
-    "shared_hbm",
-    "tile_size",
-]
-__all__ += [*own_names(globals()), *_OPERATIONS, *_DTYPES]
+__all__ = ["finfo", "fp32"]
+__all__ += [*grid.OF_BOTH, *own_names(globals()), *_OPERATIONS, *_DTYPES]
 __getattr__ = nothing_but("neuronxcc.nki.language", __all__)

@@ -194,7 +194,7 @@ def new(shape, dtype, buffer: str = "sbuf") -> Beta1Tile:
     return machine().allocate(tuple(shape), dtype, buffer, kind=Beta1Tile)
 
 
-def loosen(tile: Beta1Tile, mask: np.ndarray | None) -> Beta1Tile:
+def loosen(tile: Beta1Tile, mask: Any) -> Beta1Tile:
     """A result; what a mask leaves out of it is anything. A mask of other elements says nothing."""
     over = zip(reversed(np.shape(mask)), reversed(tile.shape))
     if mask is None or np.ndim(mask) > tile.ndim or any(n not in (1, size) for n, size in over):

@@ -10,19 +10,12 @@ estimate, where another function makes it; the vendor's `name` is ignored.
 from collections.abc import Callable
 from typing import Any
 
-from kernels.machines.neuron.instructions import (
-    along,
-    dma,
-    elementwise,
-    places,
-    registers,
-    tensor_engine,
-)
+from kernels.machines.neuron.instructions import along, dma, elementwise, places, tensor_engine
 
 _OURS = ("choose", "count", "identity", "reduce_axes", "spread")  # for beta 1 and nki.language
 NAMES: dict[str, Callable[..., Any]] = {  # of nki.isa
     name: function
-    for module in (along, dma, elementwise, places, registers, tensor_engine)
+    for module in (along, dma, elementwise, places, tensor_engine)
     for name, function in vars(module).items()
     if getattr(function, "__module__", "") == module.__name__
     and not name.startswith("_")

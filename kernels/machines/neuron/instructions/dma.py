@@ -1,4 +1,5 @@
-"""What the DMA engines move: between HBM and SBUF, and between the cores of a launch."""
+"""What the DMA engines move: between HBM and SBUF, and between the cores of a launch; and
+registers, numbers that an engine holds, for loops on the device and offsets."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from kernels.machines.neuron.instructions.common import (
     tiles,
     typed,
 )
-from kernels.machines.neuron.machine import machine
+from kernels.machines.neuron.machine import NeedsNumbers, machine
 from kernels.machines.neuron.memory import PSUM, SBUF, Picked, View, is_undefined
 from kernels.machines.neuron.operations import resolve
+from kernels.machines.neuron.tensors import Register
 
 ERROR = oob_mode.error
 ORDERS = {2: (1, 0), 3: (2, 1, 0), 4: (3, 1, 2, 0)}  # of dma_transpose, by its dimensions
@@ -170,3 +172,26 @@ def sendrecv(
         core.loosen(what, dst, (src,), (states,))
     size = dst.size * dst.dtype.itemsize
     core.note("DMA", what, dst, (src,), bytes=size, run=dst._run, fresh=fresh)
+
+
+def register_alloc(x=None) -> Register:
+    """A register, and perhaps a number in it."""
+    register = Register()
+    if isinstance(x, (int, Register)):
+        register.value = int(x)
+    elif x is not None:
+        register_load(register, x)
+    return register
+
+
+def register_load(dst: Register, src) -> None:
+    """A number of memory into a register."""
+    tiles("register_load", src=src)
+    if src.size != 1:
+        refuse(f"register_load: {src}; accepted: a tensor of one element")
+    core = machine()
+    if not core.numbers:
+        raise NeedsNumbers("register_load")
+    core.check_written("register_load", src, whole=True)
+    core.read_from(src)
+    dst.value = int(src._values().reshape(-1)[0])

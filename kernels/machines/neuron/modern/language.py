@@ -14,20 +14,15 @@ import numpy as np
 
 from kernels.machines.neuron import dtypes
 from kernels.machines.neuron.errors import nothing_but, own_names, refuse
-from kernels.machines.neuron.grid import num_programs, program_id, program_ndim
+from kernels.machines.neuron.grid import OF_BOTH, num_programs
 from kernels.machines.neuron.instructions import dma, elementwise
 from kernels.machines.neuron.instructions.along import reduce_axes, tensor_reduce
 from kernels.machines.neuron.instructions.common import VECTOR, tiles
 from kernels.machines.neuron.instructions.tensor_engine import spread
 from kernels.machines.neuron.machine import machine
-from kernels.machines.neuron.memory import HBM, PSUM, READ, SBUF, SHARED_HBM, running
+from kernels.machines.neuron.memory import READ, SBUF, running
 from kernels.machines.neuron.operations import FUNCTION, REDUCTIONS, TABLE, MathOperation
-from kernels.machines.neuron.sizes import TileSize
-from kernels.machines.neuron.tensors import Register, Span, Tensor
-
-sbuf, psum, shared_hbm, private_hbm, hbm = SBUF, PSUM, SHARED_HBM, HBM, HBM
-ds = Span
-tile_size = TileSize()
+from kernels.machines.neuron.tensors import Register, Tensor
 
 
 class _Fields(type):
@@ -228,7 +223,7 @@ _OPERATIONS = {
     name: dataclasses.replace(TABLE[REDUCTIONS[name]], make=_reduced, shown=name)
     for name in ("max", "min", "sum")
 }
-globals().update(dtypes.ALL | _OPERATIONS)
+globals().update(OF_BOTH | dtypes.ALL | _OPERATIONS)
 
 REMOVED = {  # and what to write instead
     "arange": "a slice, as in tile[:, 0:n:2]",
@@ -236,17 +231,6 @@ REMOVED = {  # and what to write instead
     "par_dim": "the partitions as the first dimension",
     "divide": "nisa.reciprocal(dst, data), and a product",
 }
-__all__ = [
-    "ds",
-    "hbm",
-    "num_programs",
-    "private_hbm",
-    "program_id",
-    "program_ndim",
-    "psum",
-    "sbuf",
-    "shared_hbm",
-    "tile_size",
-]
-__all__ += [*own_names(globals()), *dtypes.ALL, *_OPERATIONS]
+__all__ = ["num_programs"]
+__all__ += [*OF_BOTH, *own_names(globals()), *dtypes.ALL, *_OPERATIONS]
 __getattr__ = nothing_but("nki.language", __all__, REMOVED)
