@@ -20,6 +20,7 @@ from kernels.machines.pallas.walk import EndlessLoop
 from kernels.machines.tpu import pool
 from kernels.machines.tpu.diagnose import TpuCompileError
 from kernels.machines.tpu.estimate import estimate_program, profile
+from kernels.machines.tpu.explain import dtypes
 from kernels.machines.tpu.export import export
 
 pytestmark = pytest.mark.libtpu
@@ -236,6 +237,11 @@ test_no_estimate_of_what_has_no_model = refuses(
     (on_sparse_core, "v5p", "its kernel gathers runs on the SparseCore"),
     error=TpuCompileError,
 )
+
+
+def test_what_the_dtypes_are_is_told_without_an_estimate():
+    program = export(on_sparse_core, X, chip="v5p")
+    assert dtypes(program, "v5p") == ()
 
 
 def test_no_estimate_of_collectives():
