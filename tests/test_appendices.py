@@ -110,7 +110,7 @@ def test_extras_exist_and_pages_say_what_was_checked():
 
 
 def test_the_page_of_neuron_says_what_its_compile_rung_notes_and_its_machine_imports():
-    source = (ROOT / "kernels" / "machines" / "neuron" / "compiler.py").read_text()
+    source = (ROOT / "kernels" / "machines" / "neuron" / "launch.py").read_text()
     notes = re.findall(r"^\| `(.+?)` \| linted", page("neuron"), re.M)
     assert len(notes) == 3
     for note in notes:
