@@ -7,7 +7,7 @@ import typer
 from rich.markup import escape
 
 from kernels.cli.options import ChipsOption, MarkdownOption, TimeoutOption, repeated
-from kernels.cli.terminal import console, errors, file_and_name, note, writable, write
+from kernels.cli.terminal import console, file_and_name, note, tell, writable, write
 from kernels.machines.checks import fail
 
 
@@ -63,7 +63,7 @@ def guard(
         rungs=repeated("--rung", rung, guarding.ALL) or guarding.RUNGS,
         timeout=timeout,
         jobs=jobs,
-        progress=lambda words: errors.print(f"[dim]{escape(words)}[/]", soft_wrap=True),
+        progress=lambda words, ended=False: tell(words, ended, dim=True),
     )
     console.print(guarded.table("The new baseline" if update else "Against the baseline"))
     for words in guarded.losses:

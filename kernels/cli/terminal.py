@@ -51,13 +51,15 @@ def progress(form: str = "{task.description}", counted: bool = True) -> bars.Pro
     return bars.Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal)
 
 
-def tell(words: str, ended: bool = True, bar: bars.Progress | None = None) -> None:
-    """Words in a bar without a count, if there is one; and of what ended a line on stderr, where
-    that is no terminal and so shows no bar."""
+def tell(
+    words: str, ended: bool = True, bar: bars.Progress | None = None, dim: bool = False
+) -> None:
+    """Words in a bar without a count, if there is one, or dim on a terminal; and of what ended a
+    line on stderr, where that is no terminal and so shows neither."""
     if bar is not None:
         bar.update(bar.task_ids[0] if bar.task_ids else bar.add_task(""), description=escape(words))
-    if ended and not errors.is_terminal:
-        errors.print(words, markup=False, soft_wrap=True)
+    if dim if errors.is_terminal else ended:
+        errors.print(words, style="dim" if dim else "", markup=False, soft_wrap=True)
 
 
 def note(words: str) -> None:

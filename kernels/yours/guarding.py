@@ -60,7 +60,7 @@ def guard(
     rungs: Sequence[str] = RUNGS,
     timeout: float = 120.0,
     jobs: int = 1,
-    progress: Callable[[str], None] | None = None,
+    progress: Callable[..., None] = lambda words, ended=False: None,
 ) -> Guarded:
     """Estimate and prove the kernels of a baseline again, and compare; ValueError for a baseline
     that cannot be read, or is not there and not to be written.
@@ -79,7 +79,7 @@ def guard(
         chips, rungs: that are guarded, those that each kernel names where empty, and proven.
         timeout: seconds for a compilation.
         jobs: how many estimates are made at a time.
-        progress: called with what is tried next.
+        progress: hears what is tried next and, with ended=True, what a rung found.
     """
     for rung in rungs:
         one_of("rung", rung, ALL)
@@ -123,8 +123,7 @@ def guard(
 
     def explained(question: tuple[str, str, str, str]) -> Any:
         path, kernel, bucket, chip = question
-        if progress:
-            progress(f"{kernel} {bucket}: estimated for {chip}")
+        progress(f"{kernel} {bucket}: estimated for {chip}")
         return explain_file(path, kernel, bucket, chip=chip, timeout=timeout).facts
 
     with ThreadPoolExecutor(jobs) as threads:

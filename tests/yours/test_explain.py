@@ -289,7 +289,11 @@ def guarded(here, monkeypatch):
                 return Explanation(Refusal("power", chip, {"message": "too large"}))
             return SimpleNamespace(facts=SimpleNamespace(seconds=estimated))
 
-        monkeypatch.setattr(guarding, "prove_file", lambda *_, **__: Report(results()))
+        def proven(*_, progress, **__):
+            progress("a rung", ended=True)
+            return Report(results())
+
+        monkeypatch.setattr(guarding, "prove_file", proven)
         monkeypatch.setattr(guarding, "declared_in", lambda *_: [("power", chips)])
         monkeypatch.setattr(guarding, "explain_file", explained)
         baseline, files = here / "estimates.json", [(str(here / "mine.py"), "")]
