@@ -61,4 +61,4 @@ _MODULES = {name: f"{room}.{name}" for room, names in _PLACES.items() for name i
 _MODULES |= dict.fromkeys(("explain", "judge", "prove", "proves"), "kernels.yours")
 __getattr__ = lazy(__name__, _MODULES)
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
