@@ -217,7 +217,7 @@ STORES = {
     "product into SBUF": (lambda x, t, bad: product(memory=nl.sbuf if bad else nl.psum),
         "the Tensor engine writes PSUM only"),
     "product of PSUM": (lambda x, t, bad: product(operands=nl.psum if bad else nl.sbuf),
-        "the Tensor engine reads SBUF only"),
+        "the Tensor engine reads SBUF only: tensor_copy it there first"),
     "product of sizes": (lambda x, t, bad: product(k=64 if bad else 128), "do not make dst"),
     # dst would fit, were it [129, 32]: no tile has so many partitions
     "product too long": (lambda x, t, bad: product(m=129 if bad else 128), "do not make dst"),

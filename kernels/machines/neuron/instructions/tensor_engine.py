@@ -167,16 +167,20 @@ def _adds(what: str, dst: View, accumulate) -> bool:
     return True
 
 
+def _check_places(what: str, dst: View, stationary: View, moving: View) -> None:
+    for tile in (stationary, moving):
+        machine().check_operand(what, "Tensor", tile)
+        if tile.buffer == PSUM:  # nki.isa.nc_matmul: inputs from SBUF
+            refuse(f"{what}: {tile}; the Tensor engine reads SBUF only: tensor_copy it there first")
+    if dst.buffer != PSUM:
+        refuse(f"{what}: dst {dst}; the Tensor engine writes PSUM only")
+
+
 def _check_matmul(
     what: str, dst: View, stationary: View, moving: View, double: bool, is_transpose: bool
 ) -> None:
     core = machine()
-    for tile in (stationary, moving):
-        if tile.buffer != SBUF:
-            refuse(f"{what}: {tile}; the Tensor engine reads SBUF only")
-        core.check_operand(what, "Tensor", tile)
-    if dst.buffer != PSUM:
-        refuse(f"{what}: dst {dst}; the Tensor engine writes PSUM only")
+    _check_places(what, dst, stationary, moving)
     core.check_operand(what, "Tensor", dst)
     generation = core.chip.generation
     if not is_transpose:
@@ -340,15 +344,12 @@ def nc_matmul_mx(
             refuse(
                 f"{what}: {stationary} and {moving}; accepted: as many partitions, a multiple of 32"
             )
-        for tile in (stationary, moving):
-            core.check_operand(what, "Tensor", tile)
+        _check_places(what, dst, stationary, moving)
         for scale in (stationary_scale, moving_scale):
             if scale.buffer != SBUF or scale._start % 32 not in SCALES or not scale._neighbours():
                 refuse(
                     f"{what}: {scale}; scales are in SBUF, from 0, 4, 8 or 12 of 32 partitions on"
                 )
-        if dst.buffer != PSUM:
-            refuse(f"{what}: dst {dst}; the Tensor engine writes PSUM only")
         sized(what, "dst", dst, stationary._elements, moving._elements)
     adds = _adds(what, dst, accumulate)
     pairs = ((stationary, stationary_scale), (moving, moving_scale))
