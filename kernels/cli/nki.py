@@ -33,7 +33,8 @@ def nki(
     `import nki` and `import neuronxcc.nki` find the simulator; arrays may be NumPy's or PyTorch's,
     and results are of the same kind. What a NeuronCore refuses is told in a line, and so is what
     the script itself raises. It runs in a process of its own and keeps its exit status; 1 is a
-    refusal, an error, or the end of its time or memory.
+    refusal, an error, or the end of its time or memory. In a folder with a kernels.py of its own,
+    write `python -P -m kernels`: otherwise Python takes that file for this program.
     """
     from kernels.machines import child
     from kernels.machines.neuron.chips import CHIPS, TARGETS

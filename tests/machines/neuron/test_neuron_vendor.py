@@ -146,7 +146,7 @@ def test_installed_for_a_while(folder):
 SCRIPT = """
 import sys
 import numpy as np, torch
-from a_kernel import kernel, nl, nki
+from kernels import kernel, nl, nki  # its neighbour
 
 @nki.jit
 def large(x):
@@ -175,8 +175,10 @@ print(sys.argv[1:], flush=True)
 def test_a_script_as_it_is(folder, text, options, status, says, capfd):
     if vendor.find("nki"):
         pytest.skip("nki is installed")
-    (folder / "script.py").write_text(text)
-    done = run("nki", folder / "script.py", *options)
+    (own := folder / "own").mkdir()
+    (folder / "a_kernel.py").rename(own / "kernels.py")
+    (own / "script.py").write_text(text)
+    done = run("nki", own / "script.py", *options)
     said = done.output + "".join(capfd.readouterr())  # of the command, and of the script
     assert (done.exit_code, "Traceback" in said) == (status, False) and says in said, said
 
