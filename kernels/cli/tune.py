@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kernels.cli.options import ArgsOption, Entry, TimeoutOption, WorkloadOption, only_for, subject
-from kernels.cli.terminal import console, file_and_name, note, progress
+from kernels.cli.terminal import console, file_and_name, note, progress, tell
 from kernels.figures.table import Table, format_seconds
 from kernels.machines.checks import fail, kept_by_jax, one_of
 
@@ -44,9 +44,9 @@ def tune(
     else:
         only_for("FILE.py:NAME", args=args, over=over)
     options: dict[str, Any] = {"chip": chip, "most": most, "timeout": timeout}
-    with progress() as bar:
-        task = bar.add_task(f"{entry} for {chip}", total=None)
-        options["progress"] = lambda done, total: bar.update(task, completed=done, total=total)
+    with progress(counted=False) as bar:
+        bar.add_task(name := f"{entry} for {chip}")
+        options["progress"] = lambda done, all_: tell(f"{name}: {done} of {all_} tried", bar=bar)
         if ".py" in entry:
             table, notes, known = _of_file(entry, args, over or [], fresh, options)
         else:
