@@ -19,6 +19,8 @@ from kernels.yours import gpu_words, tpu_words
 from kernels.yours.report import see
 
 MOST = 1_500_000  # bytes of a page
+# Counts and shares that are none where a loop or a grid of unknown length was counted once.
+COUNTED = {"cycles", "share", "hbm_bytes", "flops", "utilisation", "hbm_utilisation"}
 PAGE, STYLE = (Path(__file__).with_suffix(kind) for kind in (".html", ".css"))
 
 
@@ -119,8 +121,12 @@ class Explanation(Page):
         return Table(("", *titles, "change"), rows, right=(*titles, "change"))
 
     def as_json(self) -> dict[str, Any]:
-        """Facts and advice, as JSON can hold them."""
-        return asdict(self.facts) | {"advice": list(self.advice)}
+        """Facts and advice, as JSON can hold them; what data decide that are not given is null."""
+        facts = asdict(self.facts)
+        if facts.get("on_data"):
+            for part in (facts, *facts["operations"], *facts["kernels"]):
+                part |= dict.fromkeys(COUNTED & part.keys())
+        return facts | {"advice": list(self.advice)}
 
 
 def explained(

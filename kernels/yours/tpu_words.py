@@ -42,13 +42,14 @@ def advice(facts: TpuFacts) -> list[str]:
     """What to change first, the most promising before the others."""
     words: list[str] = []  # on what binds
     beside: list[str] = []  # on the rest
+    bound = facts.bound if facts.seconds is not None else ""  # where data decide, nobody knows
     for kernel in facts.kernels:
         if kernel.spills:
-            (words if facts.bound == "compute" else beside).append(
+            (words if bound == "compute" else beside).append(
                 f"{kernel.name} runs out of registers: {kernel.spills:,} spills; work on "
                 "smaller pieces of a block at a time"
             )
-        if facts.bound == "HBM":
+        if bound == "HBM":
             again = [
                 o for o in kernel.operands if o.role == "input" and o.traffic > 1.5 * o.array_bytes
             ]
@@ -59,24 +60,24 @@ def advice(facts: TpuFacts) -> list[str]:
                     "grid, fetch it less often"
                 )
         steps = kernel.programs
-        if facts.bound == "latency" and steps > 1 and facts.cycles / steps < 1000:
+        if bound == "latency" and steps > 1 and facts.cycles / steps < 1000:
             words.append(
                 f"a grid step takes {facts.cycles / steps:,.0f} cycles, too few to hide the next "
                 "fetch behind: make the blocks larger"
             )
-    if facts.bound == "link":
+    if bound == "link":
         words.append(
             "links carry both ways at once: send half of the rows around the ring the other way, "
             "and multiply while they are under way"
         )
     moved = sum(op.share for op in facts.operations if op.kind == "relayout")
-    if moved > 0.1:
+    if moved > 0.1 and bound:
         words.insert(
             0 if moved > 0.4 else len(words),
             f"{moved:.0%} of the time only moves data into another layout: hand the kernel its "
             "operands in the layout in which they are",
         )
-    if facts.bound == "compute" and max(facts.float32_passes, default=1) > 1:
+    if bound == "compute" and max(facts.float32_passes, default=1) > 1:
         words.append("the products are of float32: bfloat16 operands need a fraction of the passes")
     return words + beside
 
@@ -147,15 +148,20 @@ def kernel_page(kernel: KernelFacts, whole: bool) -> Iterator[Table | Paragraph]
 
 def figures(facts: TpuFacts) -> Figures:
     """What programs are compared by: the name of a figure → its value, and how it is written."""
-    return {
-        "time": (facts.seconds, time_of(facts)),
-        "cycles": (facts.cycles, f"{facts.cycles:,.0f}"),
-        "binds": (None, facts.bound),
-        "moved in HBM": (facts.hbm_bytes, format_bytes(facts.hbm_bytes)),
-        "of the MXUs' peak": (facts.utilisation, f"{facts.utilisation:.0%}"),
-        "of HBM's bandwidth": (facts.hbm_utilisation, f"{facts.hbm_utilisation:.0%}"),
-        **kernel_figures(facts.kernels),
-    }
+    shown: Figures = {"time": (facts.seconds, time_of(facts))}
+    shown["cycles"] = (None, f"at least {facts.least * facts.clock_hz:,.0f}")
+    if facts.seconds is not None:
+        shown |= {
+            "cycles": (facts.cycles, f"{facts.cycles:,.0f}"),
+            "binds": (None, facts.bound),
+            "moved in HBM": (facts.hbm_bytes, format_bytes(facts.hbm_bytes)),
+            "of the MXUs' peak": (facts.utilisation, f"{facts.utilisation:.0%}"),
+            "of HBM's bandwidth": (facts.hbm_utilisation, f"{facts.hbm_utilisation:.0%}"),
+        }
+    known = kernel_figures(facts.kernels)
+    if any(words.startswith("the grid of ") for words in facts.by_data):
+        known.pop("grid steps", None)
+    return shown | known
 
 
 def kernel_figures(kernels: Sequence[KernelFacts]) -> Figures:
