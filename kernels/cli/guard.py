@@ -40,8 +40,8 @@ def guard(
     python -m kernels guard --baseline estimates.json
     python -m kernels guard my_kernels.py --baseline estimates.json --shapes buckets.txt --update
 
-    What grew by an upgrade of the compiler alone, while the file stayed the same, is told and does
-    not fail.
+    What grew by an upgrade of the compiler alone, while a file and what it imports beside it stayed
+    the same, is told and does not fail.
     """
     from kernels.yours import guarding, machines
 

@@ -2,9 +2,12 @@
 
 import json
 import os
+import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from modulefinder import ModuleFinder
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +68,8 @@ def guard(
     """Estimate and prove the kernels of a baseline again, and compare; ValueError for a baseline
     that cannot be read, or is not there and not to be written.
 
-    An estimate that grew under another compiler, while the kernel's file stayed what it was, is the
-    upgrade's doing: it is told, and is no loss.
+    An estimate that grew under another compiler, while the kernel's file and what it imports beside
+    it stayed what they were, is the upgrade's doing: it is told, and is no loss.
 
     Args:
         baseline: a JSON file; the files in it are named from its folder.
@@ -100,8 +103,8 @@ def guard(
     reasons: list[dict[str, str]] = []
     for path, name in files:
         inside = os.path.relpath(Path(path).resolve(), folder)
-        source = digest(Path(path).read_bytes())
-        for kernel, own in declared_in(path, name):
+        kernels, source = declared_in(path, name), _source(Path(path).resolve())
+        for kernel, own in kernels:
             stem = f"{inside}:{kernel}@"
             old = dict.fromkeys(k[len(stem) :].split()[0] for k in known if k.startswith(stem))
             if as_it_was and not old:
@@ -162,9 +165,11 @@ def guard(
                     continue
                 words += f" by {compilers[1]} than by {compilers[0]}"
                 if was.get("source") == entry["source"]:
-                    notes.append(f"{words}: an upgrade, its file is as it was; --update accepts it")
+                    notes.append(
+                        f"{words}: an upgrade, its source is as it was; --update accepts it"
+                    )
                 else:
-                    losses.append(f"{words}, and its file has changed too: guard one at a time")
+                    losses.append(f"{words}, and its source has changed too: guard one at a time")
     whole = {os.path.relpath(Path(path).resolve(), folder) for path, _ in files}
     for key in known.keys() - entries.keys():
         gone = known[key]["file"] in whole and not any(name for _, name in files)
@@ -179,6 +184,16 @@ def guard(
         }
         _store(baseline, others | entries)
     return Guarded(tuple(lines), tuple(losses), tuple(notes))
+
+
+def _source(path: Path) -> str:
+    """A digest of a file and of what it imports that is not installed."""
+    standard = sysconfig.get_path("stdlib")
+    own = [p for p in sys.path if not (p.endswith("-packages") or p.startswith(standard))]
+    finder = ModuleFinder([str(path.parent), *own], excludes=["kernels"])
+    finder.run_script(str(path))
+    files = [module.__file__ for _, module in sorted(finder.modules.items()) if module.__file__]
+    return digest(*(Path(file).read_bytes() for file in files))
 
 
 def _read(baseline: Path, update: bool) -> dict[str, dict[str, Any]]:

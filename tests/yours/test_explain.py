@@ -136,12 +136,14 @@ def test_what_binds_is_advised_first():
     kernel = SimpleNamespace(name="k", spills=9, programs=2, operands=[])
     layout = SimpleNamespace(kind="relayout", share=0.3)
     facts = SimpleNamespace(kernels=[kernel], operations=[layout], cycles=1e6, bound="HBM")
-    facts.float32_passes = (1,)
+    facts.float32_passes, facts.seconds = (1,), 1.0
     assert [words.split()[0] for words in tpu_words.advice(facts)] == ["30%", "k"]
     facts.bound = "compute"
     assert [words.split()[0] for words in tpu_words.advice(facts)] == ["k", "30%"]
     facts.float32_passes = (6,)
     assert "bfloat16 operands" in tpu_words.advice(facts)[-1]
+    facts.seconds = None  # data decide
+    assert [words.split()[0] for words in tpu_words.advice(facts)] == ["k"]
 
 
 MATMUL = f"""
@@ -199,10 +201,15 @@ def test_trips_that_data_decides_are_named_and_given(here):
     unknown = explained("i32[1] f32[64,128]")
     assert unknown["by_data"] == ["the loop at mine.py:10 of power"]
     assert unknown["depends"] == ["n"] and unknown["most"] is None and unknown["seconds"] is None
+    parts = (unknown, *unknown["operations"], *unknown["kernels"])
+    assert {part.get(key) for part in parts for key in ("cycles", "share", "flops")} == {None}
     words = "it depends on data: pass n"
     asked = ("explain", "mine.py:repeated", "--args", "i32[1] f32[64,128]")
-    shown = " ".join(command(here, *asked).stdout.split())
+    shown = " ".join(command(here, *asked, "--compare", "mine.py:repeated").stdout.split())
     assert re.search(rf"at least [\d.]+ .s; {words}.*what data decides counts once", shown)
+    assert re.search(
+        r"time( at least [\d.]+ .s){2} cycles( at least [\d,]+){2} grid steps 8 8", shown
+    )
     for given, least in (("i32[1]=[300]", False), ("i32[1]", True)):
         tuning = ("tune", "mine.py:repeated", "--over", "rows=64", "--args", f"{given} f32[64,128]")
         ranked = " ".join(command(here, *tuning).stdout.split())
@@ -328,6 +335,8 @@ def test_guard_takes_buckets_and_tells_an_upgrade_from_a_regression(here, guarde
     )
     estimated = lambda args, chip: float(args[4:-1]) * state["slower"] / (1 + (chip == "v6e"))
     guard, shapes = guarded(estimated, chips=("v5e", "v6e")), ("f32[128]", "f32[256]")
+    (here / "blocks.py").write_text("ROWS = 8\n")
+    (here / "mine.py").write_text(f"from blocks import ROWS{SOURCE}")
     guard(update=True, shapes=shapes)
     assert [line[:4] for line in guard().lines] == [
         (f"power {bucket}", chip, seconds, seconds)
@@ -342,8 +351,8 @@ def test_guard_takes_buckets_and_tells_an_upgrade_from_a_regression(here, guarde
     upgraded = guard()
     assert not upgraded.losses and len(upgraded.notes) == 4
     assert "50.0% slower by libtpu 2 than by libtpu 1: an upgrade" in upgraded.notes[0]
-    (here / "mine.py").write_text((here / "mine.py").read_text() + "# changed\n")
-    assert "its file has changed too" in guard().losses[3]
+    (here / "blocks.py").write_text("ROWS = 16\n")  # a neighbour
+    assert "its source has changed too" in guard().losses[3]
 
 
 NONE = Path(__file__).with_name("no_baselines.txt").read_text(encoding="utf-8").splitlines()
