@@ -124,5 +124,4 @@ def _of_file(
             rows.append((str(trial), time, change, band, f"{trial.bound} binds"))
     columns = ("tuning", "time", "against the best", "band", "")
     title = f"{name} {args} on {options['chip']}, estimated".replace("  ", " ")
-    table = Table(columns, rows, title, right=columns[1:4])
-    return table, tuned.notes, math.isfinite(best)
+    return Table(columns, rows, title, right=columns[1:4]), tuned.notes, math.isfinite(best)

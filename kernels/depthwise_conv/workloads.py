@@ -62,9 +62,7 @@ depthwise_conv = Workloads(
     draw=_draw,
     limit=limit,
     figures=cases(
-        "b c t",
-        rwkv_b32_c768_t768=(32, 768, 768, "the size of the published benchmark"),
-        **_CURVE,
+        "b c t", rwkv_b32_c768_t768=(32, 768, 768, "the size of the published benchmark"), **_CURVE
     ),
     named=cases(
         "b c t",

@@ -2,15 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kernels.figures.schema import (
-    KINDS,
-    PASSES,
-    QUANTITIES,
-    Key,
-    Problem,
-    Record,
-    recorded_with,
-)
+from kernels.figures.schema import KINDS, PASSES, QUANTITIES, Key, Problem, Record, recorded_with
 from kernels.figures.store import TuningStore, add, read, write
 from kernels.machines.lazy import lazy
 

@@ -396,8 +396,7 @@ def sources() -> list[Path]:
     own = [file for file in machines.glob("tpu/**/*.py") if file.name not in _BESIDE]
     names = *(f"compat/{name}" for name in _PRIVATE), "exporting", "hlo"
     private = [machines / f"{name}.py" for name in names]
-    tables = machines.glob("tpu/*.csv")
-    return sorted([*own, *machines.glob("pallas/*.py"), *private, *tables])
+    return sorted([*own, *machines.glob("pallas/*.py"), *private, *machines.glob("tpu/*.csv")])
 
 
 @functools.cache

@@ -101,8 +101,7 @@ class BrickPlan:
             return tile[self.bricks].reshape(self.h, self.period)
         import torch
 
-        chosen = torch.from_numpy(self.bricks).to(tile.device)
-        return tile[chosen].reshape(self.h, self.period)
+        return tile[torch.from_numpy(self.bricks).to(tile.device)].reshape(self.h, self.period)
 
 
 def plan(

@@ -163,8 +163,7 @@ def _exact(result: np.ndarray, reference: np.ndarray) -> Verdict:
     if not result.any():
         return Verdict(False, error, 0.0, "every element is zero")
     where = _first(wrong)
-    message = _worst(result, reference, where, "integers are exact")
-    return Verdict(False, error, 0.0, message, where)
+    return Verdict(False, error, 0.0, _worst(result, reference, where, "integers are exact"), where)
 
 
 def _first(wrong: np.ndarray) -> tuple[int, ...]:

@@ -122,11 +122,11 @@ class Explanation(Page):
 
     def as_json(self) -> dict[str, Any]:
         """Facts and advice, as JSON can hold them; what data decide that are not given is null."""
-        facts = asdict(self.facts)
+        facts = asdict(self.facts) | {"advice": list(self.advice)}
         if facts.get("on_data"):
             for part in (facts, *facts["operations"], *facts["kernels"]):
                 part |= dict.fromkeys(COUNTED & part.keys())
-        return facts | {"advice": list(self.advice)}
+        return facts
 
 
 def explained(

@@ -188,12 +188,12 @@ def guard(
 
 def _source(path: Path) -> str:
     """A digest of a file and of what it imports that is not installed."""
-    standard = sysconfig.get_path("stdlib")
-    own = [p for p in sys.path if not (p.endswith("-packages") or p.startswith(standard))]
-    finder = ModuleFinder([str(path.parent), *own], excludes=["kernels"])
+    installed = ("-packages", ".zip", "lib-dynload", sysconfig.get_path("stdlib"))
+    folders = [str(path.parent), *(p for p in sys.path if not p.endswith(installed))]
+    finder = ModuleFinder(folders, excludes=["kernels"])
     finder.run_script(str(path))
-    files = [module.__file__ for _, module in sorted(finder.modules.items()) if module.__file__]
-    return digest(*(Path(file).read_bytes() for file in files))
+    files = (vars(module)["__file__"] for _, module in sorted(finder.modules.items()))
+    return digest(*(Path(file).read_bytes() for file in files if file))
 
 
 def _read(baseline: Path, update: bool) -> dict[str, dict[str, Any]]:

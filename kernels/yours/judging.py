@@ -167,8 +167,7 @@ def entries(paths: Sequence[str], reference: str = "", sandbox: bool = False) ->
 
 def _of_file(file: Path, name: str, reference: str, sandbox: bool) -> list[Entry]:
     if "get_inputs" not in (own_names := names(file)):
-        known = proving.declared_in(str(file), name, sandbox)
-        return [Entry(str(file), own) for own, _ in known]
+        return [Entry(str(file), own) for own, _ in proving.declared_in(str(file), name, sandbox)]
     beside = Path(reference) if reference else file
     beside = beside / file.name if beside.is_dir() else beside
     if not beside.is_file() or "get_inputs" not in names(beside):

@@ -148,20 +148,20 @@ def kernel_page(kernel: KernelFacts, whole: bool) -> Iterator[Table | Paragraph]
 
 def figures(facts: TpuFacts) -> Figures:
     """What programs are compared by: the name of a figure → its value, and how it is written."""
-    shown: Figures = {"time": (facts.seconds, time_of(facts))}
-    shown["cycles"] = (None, f"at least {facts.least * facts.clock_hz:,.0f}")
-    if facts.seconds is not None:
-        shown |= {
-            "cycles": (facts.cycles, f"{facts.cycles:,.0f}"),
-            "binds": (None, facts.bound),
-            "moved in HBM": (facts.hbm_bytes, format_bytes(facts.hbm_bytes)),
-            "of the MXUs' peak": (facts.utilisation, f"{facts.utilisation:.0%}"),
-            "of HBM's bandwidth": (facts.hbm_utilisation, f"{facts.hbm_utilisation:.0%}"),
-        }
-    known = kernel_figures(facts.kernels)
-    if any(words.startswith("the grid of ") for words in facts.by_data):
-        known.pop("grid steps", None)
-    return shown | known
+    own = kernel_figures(facts.kernels)
+    if facts.seconds is None:  # what is counted once is no figure
+        own.pop("grid steps", None)
+        least = f"at least {facts.least * facts.clock_hz:,.0f}"
+        return {"time": (None, time_of(facts)), "cycles": (None, least), **own}
+    return {
+        "time": (facts.seconds, time_of(facts)),
+        "cycles": (facts.cycles, f"{facts.cycles:,.0f}"),
+        "binds": (None, facts.bound),
+        "moved in HBM": (facts.hbm_bytes, format_bytes(facts.hbm_bytes)),
+        "of the MXUs' peak": (facts.utilisation, f"{facts.utilisation:.0%}"),
+        "of HBM's bandwidth": (facts.hbm_utilisation, f"{facts.hbm_utilisation:.0%}"),
+        **own,
+    }
 
 
 def kernel_figures(kernels: Sequence[KernelFacts]) -> Figures:
@@ -316,8 +316,7 @@ def _steps(steps: Sequence[int], count: int) -> str:
             stride = strides.pop()
             every = "step" if stride == 1 else f"{stride} steps"
             return f"every {every}" + (f" from {steps[0]}" if steps[0] else "")
-    shown = ", ".join(map(str, steps[:3]))
-    return shown + (" …" if count > 3 else "")
+    return ", ".join(map(str, steps[:3])) + (" …" if count > 3 else "")
 
 
 def _lines(kernel: KernelFacts, whole: bool) -> Table:

@@ -181,8 +181,7 @@ def warm_up(
             fail(role, f"a {type(value).__name__}", "a function")
     unwritten = _unwritten(answer)
     wrong = () if unwritten else next(faults(answer, formula, arrays, call, options), ())
-    name = getattr(answer, "__name__", "puzzle")
-    return Answer(name, None if unwritten else not wrong, wrong)
+    return Answer(getattr(answer, "__name__", "puzzle"), None if unwritten else not wrong, wrong)
 
 
 def _why(

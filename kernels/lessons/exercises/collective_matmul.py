@@ -42,8 +42,7 @@ def _attention(q, keys, v, seen):
 
 
 def _split_keys(q, k, v):
-    together = [x.reshape(-1, x.shape[2]) for x in (k, v)]
-    return np.stack([_attention(q[0], *together, True)] * len(q))
+    return np.stack([_attention(q[0], *[x.reshape(-1, x.shape[2]) for x in (k, v)], True)] * len(q))
 
 
 def _query_and_keys(workload, rng):

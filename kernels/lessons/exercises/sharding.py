@@ -36,8 +36,7 @@ def sent(answer, arrays):
     whole = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in arrays]
     cut = {"mesh": {"x": CHIPS}, "in_specs": (P("x"),) * len(whole), "out_specs": P("x")}
     call = over(lambda *parts: answer(*(part[0] for part in parts))[None], **cut)
-    compiled = tpu.compile(call, *whole, chip=CHIP, executable=False, **cut)
-    return tpu.hlo.parse(compiled.hlo).sent
+    return tpu.hlo.parse(tpu.compile(call, *whole, chip=CHIP, executable=False, **cut).hlo).sent
 
 
 def sending(figure, workload, per, bar, ours):
@@ -67,8 +66,7 @@ def _losses(logits, labels):
 def _labelled(workload, rng):
     chips, tokens, width = workload.sizes.values()
     logits = values(workload.values, (chips, tokens, width), workload.dtype, rng)
-    labels = rng.integers(chips * width, size=tokens).astype(np.int32)
-    return logits, np.stack([labels] * chips)
+    return logits, np.stack([rng.integers(chips * width, size=tokens).astype(np.int32)] * chips)
 
 
 def _layer_specs(answer, x, inward, outward, *, interpret):

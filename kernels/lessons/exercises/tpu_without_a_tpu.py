@@ -59,7 +59,6 @@ EXERCISES = (
     ),
     _standardise("standardise"),
     _standardise(
-        "standardise_fast",
-        bar=bars.cycles(ROWS_CYCLES, 20_525, workload=bars.at(rows=1024)),
+        "standardise_fast", bar=bars.cycles(ROWS_CYCLES, 20_525, workload=bars.at(rows=1024))
     ),
 )

@@ -20,8 +20,7 @@ def _passes(tried):
     """What the CPU's program reads and writes, its loops counted turn by turn, in arrays of x."""
     function, (c, x) = tried.program
     compiled = jax.jit(function).lower(c, x).compile()
-    moved = sum(i.hbm_bytes * i.times for i in hlo.parse(compiled.as_text()).run)
-    return moved / (2 * x.nbytes)
+    return sum(i.hbm_bytes * i.times for i in hlo.parse(compiled.as_text()).run) / (2 * x.nbytes)
 
 
 def _head_norms(x):

@@ -128,7 +128,5 @@ def tiled(w, k, eps, *, repaired=False):
 
 
 unbounded_index = _bug(
-    "unbounded_index",
-    tiled,
-    *cases("b c t", whole=(1, 1, 64, "four divides 64"), cut=(1, 1, 65)),
+    "unbounded_index", tiled, *cases("b c t", whole=(1, 1, 64, "four divides 64"), cut=(1, 1, 65))
 )

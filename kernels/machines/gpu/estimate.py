@@ -295,8 +295,7 @@ def estimate(
     """
     chip_of(chip)
     program = export(function, *args, chip=chip)
-    compiled = compile_program(program, timeout=timeout)
-    return estimate_compiled(program, compiled, flops=flops)
+    return estimate_compiled(program, compile_program(program, timeout=timeout), flops=flops)
 
 
 def estimate_compiled(

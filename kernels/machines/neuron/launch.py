@@ -116,8 +116,7 @@ def lower(function: Callable[..., Any], *arguments, **options) -> str:
         raise failure
     if not launches:
         raise NeuronError("no kernel was started")
-    notes = [_vendors(launch) for launch in launches]
-    return next((note for note in notes if note), "")
+    return next(filter(None, [_vendors(launch) for launch in launches]), "")
 
 
 def _vendors(launch: NkiLaunch) -> str:

@@ -95,8 +95,7 @@ def jit_of(generation: str) -> Callable[..., Any]:
         """
         if kernel is None:
             return lambda function: jit(function, platform_target=platform_target, **options)
-        function = getattr(kernel, "function", kernel)
-        return NkiKernel(function, generation, target=platform_target)
+        return NkiKernel(getattr(kernel, "function", kernel), generation, target=platform_target)
 
     return jit
 

@@ -20,8 +20,7 @@ def card(name: str) -> str:
 def processor(device: str = "cpu") -> str:
     """The processor that is timed: the first GPU for "cuda", else the CPU with its cores."""
     if device == "cuda":
-        torch = optional.require("torch", "timing on a GPU")
-        return card(torch.cuda.get_device_name())
+        return card(optional.require("torch", "timing on a GPU").cuda.get_device_name())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     model = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")

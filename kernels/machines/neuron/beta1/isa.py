@@ -152,12 +152,7 @@ _MADE: tuple[Any, ...] = (
     ),
     _writes(places.nc_stream_shuffle, "src", "dst", "shuffle_mask"),
     _makes(
-        products.nc_matmul,
-        "stationary",
-        _multiplied,
-        cuts=False,
-        dtype=dtypes.float32,
-        buffer=PSUM,
+        products.nc_matmul, "stationary", _multiplied, cuts=False, dtype=dtypes.float32, buffer=PSUM
     ),
 )
 globals().update({function.__name__: function for function in _MADE})

@@ -287,8 +287,7 @@ def _quads(what: str, view: View) -> np.ndarray:
             f"{what}: {view} is {dtypes.name(view.dtype)}; accepted: "
             + ", ".join(map(dtypes.name, dtypes.QUADS))
         )
-    data = np.ascontiguousarray(view._values())
-    return dtypes.unpacked(data).reshape(view.shape[0], -1, 4)
+    return dtypes.unpacked(np.ascontiguousarray(view._values())).reshape(view.shape[0], -1, 4)
 
 
 def _scale_rows(scale: View, partitions: int) -> list[int]:
