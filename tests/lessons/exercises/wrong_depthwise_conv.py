@@ -24,6 +24,7 @@ WRONG = (
         "] = total": "] += total"}, "count", "0 and 3 share element [0] of of_a"),
     ("conv_decay", {"range(k.shape[2])": "range(k.shape[2] - 1)"}, "interpret",
         "element [0, 0, 39] is nan"),
+    ("conv_decay", {"a[c] * state": "a[b] * state"}, "interpret", "Each row begins at 0"),
     ("conv_causal", lambda function: True, "interpret", "for this one: The end of a row comes"),
     ("conv_causal", {"range(1, k.shape[2])": "[k.shape[2] - 1]"}, "interpret",
         "True for this one: Causal but for"),

@@ -13,8 +13,9 @@ def no_kernel(preds, targets, *, interpret):
 
 WRONG = (
     ("distances", lambda x, y: ((x[:, None] - y) ** 2).sum(-1), "speed", "the bar is 150,000"),
-    ("distances", {', precision="highest"': ""}, "compile",
-        "rounds its float32 factors to bfloat16"),
+    ("distances", {', precision="highest"': ""}, "compile", "which argument of jnp.dot does?"),
+    ("distances", {"squares - 2": "squares + 2"}, "interpret", "without a root"),
+    ("distances", {"x, y.T": "x, y"}, "interpret", "the d numbers of a point"),
     ("ahead", trusts_estimates, "interpret", "estimated"),
     ("ahead", {"ratio / (1 + band[1])": "ratio"}, "interpret", "estimated"),
     ("ahead", {"ratio / (1 + band[1])": "ratio * (1 + band[0])"}, "interpret", "estimated"),
