@@ -61,16 +61,14 @@ def test_what_is_not_finite_must_be_where_the_reference_has_it(bad):
     result[1, 1] = bad
     assert "not finite where the reference is" in judge(result).message
     reference[1, 1] = bad
-    assert judge(result, reference).passed
-    assert "not finite there" in judge(PLAIN, reference).message
+    assert judge(result, reference).passed and "not finite there" in judge(PLAIN, reference).message
     reference[1, 1] = -bad
     assert np.isnan(bad) or not judge(result, reference).passed  # of the other sign
 
 
 def test_a_result_has_the_budget_of_its_dtype():
     rounded = REFERENCE.astype(BF16)
-    assert not judge(rounded.astype(np.float32)).passed
-    assert judge(rounded, plain=rounded).passed
+    assert not judge(rounded.astype(np.float32)).passed and judge(rounded, plain=rounded).passed
     assert not judge((rounded.astype(np.float32) * 1.03).astype(BF16), plain=rounded).passed
 
 
@@ -103,6 +101,14 @@ def test_a_large_element_does_not_excuse_a_small_one():
         assert compare(plain, reference, plain, magnitude).passed
         assert not compare(wrong, reference, plain, magnitude).passed
         assert not compare(np.where(small, 0, plain), reference, plain, magnitude).passed
+
+
+def test_apart_no_element_excuses_another():
+    plain, wrong = PLAIN.copy(), PLAIN.copy()
+    plain[0, 0] *= 1.01
+    wrong[3, 3] *= 1.001
+    assert judge(wrong, plain=plain).passed and judge(plain, plain=plain, apart=True).passed
+    assert not judge(wrong, plain=plain, apart=True).passed
 
 
 def test_a_lucky_plain_result_leaves_room_for_rounding_its_terms():
