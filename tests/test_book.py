@@ -243,8 +243,7 @@ def test_a_notebook_that_lacks_a_package_is_named_and_kept_unexecuted(tmp_path, 
     (tmp_path / "no_such_package.py").touch()
     with monkeypatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-        assert executed() == (1, [])
-        assert executed() == (0, [])
+        assert executed() == (1, []) and executed() == (0, [])
     # Any other error stays one; so does an import that is not required through the package.
     write_notebook(lacks, "import no_such_package")
     missing, failed = build_book.run_notebooks(paths, 60, lines.append)
@@ -278,8 +277,7 @@ def test_a_damaged_entry_of_the_cache_is_told_and_never_shown(
         assert build_book.kept(path)[0].cells[0].outputs[0].text == "right"
         (entry,) = (tmp_path / "cache").rglob("*.ipynb")
         damage(entry)
-        assert build_book.kept(path) is None
-        assert told in capsys.readouterr().out
+        assert build_book.kept(path) is None and told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -322,8 +320,7 @@ def test_tests_and_book_execute_a_notebook_once(tmp_path, monkeypatch):
     count = f"with open({str(runs)!r}, 'a') as file: file.write('.')"
     path = write_notebook(tmp_path / "once.ipynb", count)
     assert build_book.run_notebooks([path], 60, str) == ([], {})
-    assert "1 passed" in nbmake(tmp_path)
-    assert runs.read_text() == "."
+    assert "1 passed" in nbmake(tmp_path) and runs.read_text() == "."
     write_notebook(path, count, "1 + 1")
     assert "1 passed" in nbmake(tmp_path)
     assert build_book.run_notebooks([path], 60, str) == ([], {})

@@ -24,8 +24,7 @@ def test_list_shows_every_entry():
 
 def test_verify_passes_with_0():
     result = run("verify", "iota/xla", "--draws", "1")
-    assert result.exit_code == 0
-    assert "4 passed, 0 failed, 0 skipped" in result.output
+    assert result.exit_code == 0 and "4 passed, 0 failed, 0 skipped" in result.output
 
 
 def test_verify_fails_with_1(monkeypatch):
@@ -34,8 +33,7 @@ def test_verify_fails_with_1(monkeypatch):
 
     monkeypatch.setattr(ladder, "_interpret", refuse)
     result = run("verify", "iota/xla", "--draws", "0")
-    assert result.exit_code == 1
-    assert "0 passed, 3 failed" in result.output
+    assert result.exit_code == 1 and "0 passed, 3 failed" in result.output
     assert "integers are exact" in result.output
 
 
@@ -55,8 +53,7 @@ WRONG = [*WRONG.splitlines(), *(pytest.param(x, marks=needs_libtpu) for x in BY_
 def test_a_wrong_command_line_ends_with_2(line):
     words, says = line.format(FILE=__file__, JUDGED=HERE / "yours" / "judged").split("  →  ")
     result = run(*shlex.split(words))
-    assert result.exit_code == 2
-    assert says in result.output
+    assert result.exit_code == 2 and says in result.output
     assert "Traceback" not in result.output
 
 

@@ -189,8 +189,7 @@ def test_unsafe_workflow_is_found(tmp_path):
     good = (ROOT / ".github/workflows/book.yml").read_text()
     path = tmp_path / "book.yml"
     path.write_text(re.sub(r"checkout@\w+ # v5.0.0", "checkout@v5", good))
-    assert path.read_text() != good
-    assert finds("zizmor", "--offline", "--quiet", path)
+    assert path.read_text() != good and finds("zizmor", "--offline", "--quiet", path)
 
 
 ANOTHER = "pyenv/3.13/bin/python3"  # what the installer names, in these tests

@@ -197,8 +197,7 @@ def test_estimates_stand_beside_what_was_published_and_a_planted_row_is_the_wors
     (line,) = [r for r in soup.select("table.sorts tbody tr") if "test" in r.get_text()]
     assert "reached" in line.get_text() and "not reached" not in line.get_text()
     (line,) = soup.select("table.bands tbody tr:not(.group)")
-    assert "−4 … −4 %" in line.get_text()
-    assert not soup.select("table.ratios")
+    assert "−4 … −4 %" in line.get_text() and not soup.select("table.ratios")
     line = soup.select_one("table.compilers tbody tr:not(.group)")
     count = str(sum(row.half == "test" for row in newer))
     assert [cell.text for cell in line.select("td")] == [

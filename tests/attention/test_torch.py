@@ -56,8 +56,7 @@ def test_a_sequence_too_long_to_be_packed(monkeypatch):
 def test_heads_are_split_as_timm_does_and_merged_again():
     qkv = torch.arange(2 * 5 * 24.0).reshape(2, 5, 24)
     q, k, v = split_heads(qkv, 2)
-    assert q.shape == (2, 2, 5, 4)
-    assert torch.equal(k[1, 1, 3], qkv[1, 3, 12:16])
+    assert q.shape == (2, 2, 5, 4) and torch.equal(k[1, 1, 3], qkv[1, 3, 12:16])
     assert torch.equal(merge_heads(v), qkv[:, :, 16:])
 
 

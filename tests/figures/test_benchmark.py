@@ -31,8 +31,7 @@ def measurement(**seconds):
 def test_ratios_are_taken_round_by_round():
     """A machine that slows down for a while slows both; medians of each alone would not tell."""
     found = measurement(xla=[2.0, 20.0, 4.0], fast=[1.0, 10.0, 2.0])
-    assert found.ratio("xla", "fast") == (2.0, 2.0, 2.0)
-    assert found.ratio("fast", "xla")[1] == 0.5
+    assert found.ratio("xla", "fast") == (2.0, 2.0, 2.0) and found.ratio("fast", "xla")[1] == 0.5
 
 
 def test_what_is_kept():
@@ -102,8 +101,7 @@ def test_a_row_names_the_chip_that_its_arrays_were_on(name, backend, told, monke
     device = type("Device", (), {"device_kind": "TPU v5 lite"})()
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     monkeypatch.setattr(jax, "devices", lambda: [device])
-    assert ADD[name].backend.why_not("measure") == ""
-    assert ADD[name].backend.chip() == told
+    assert ADD[name].backend.why_not("measure") == "" and ADD[name].backend.chip() == told
     giou = OPERATORS["giou"]
     assert giou["numpy"].backend.chip() == giou["torch"].backend.chip() == processor()
     if backend == "tpu":  # the name of the compiler belongs to the figure

@@ -51,8 +51,7 @@ def test_a_ratio_is_to_the_best_other_of_the_same_kind():
     )
     assert found["pallas"].ratio("estimated") == 6.0 / 8.0
     assert found["v2"].others["estimated"] == (6.0, "pallas")
-    assert found["v2"].ratio("estimated") == 2.0
-    assert found["xla"].ratio("measured") is None
+    assert found["v2"].ratio("estimated") == 2.0 and found["xla"].ratio("measured") is None
     assert found["v0"].ratio("estimated") is None
 
 
@@ -136,8 +135,7 @@ def test_options_of_the_problem_count():
 def test_what_was_timed_beside_the_others_is_their_limit_and_no_row():
     machine = {"kind": "measured", "chip": "a CPU"}
     found = rows(of(8.0, **machine), of(2.0, implementation="fill_", quantity="limit", **machine))
-    assert set(found) == {"pallas"}
-    assert found["pallas"].share("measured") == 0.25
+    assert set(found) == {"pallas"} and found["pallas"].share("measured") == 0.25
     assert found["pallas"].ratio("measured") is None
 
 
@@ -260,8 +258,7 @@ def test_in_a_terminal():
     console = Console(color_system="standard", force_terminal=True, no_color=False)
     with console.capture() as captured:
         console.print(TABLE)
-    assert "\x1b[31mFAILED" in captured.get()
-    assert as_text([Table((), [("a", "b")])]) == "a  b"
+    assert "\x1b[31mFAILED" in captured.get() and as_text([Table((), [("a", "b")])]) == "a  b"
     folded = as_text([Table(("name",), [("long " * 10,)])], width=20)
     assert folded.count("long") == 10 and max(map(len, folded.splitlines())) <= 20
     assert as_text([Paragraph("word " * 50)], width=40).count("\n") == 0  # is not folded

@@ -45,8 +45,7 @@ def test_a_key_is_structured():
     assert str(key.options) == "values=wide activation=relu border=2048,4096 causal=True scale=-0.5"
     assert key.tuning == {"bn": 256} and key.dtype == "float32" and key.pass_ == "gradient"
     assert key.options.typed()["border"] == (2048, 4096) and key.options.typed()["scale"] == -0.5
-    assert key.solves(workload)
-    assert not key.solves(dataclasses.replace(workload, options={}))
+    assert key.solves(workload) and not key.solves(dataclasses.replace(workload, options={}))
     assert not key.solves(dataclasses.replace(workload, values="normal"))
 
 
@@ -216,8 +215,7 @@ def test_a_tuning_run_goes_on_where_it_was(tmp_path):
     first = TuningStore(KEY, path)
     first["block=8×8×8"] = (0.25, "compute", "profile")
     first["block=1×8×8"] = (float("inf"), "", "the kernel asks for too much")
-    assert dict(TuningStore(KEY, path)) == dict(first)
-    assert not TuningStore(KEY, path, fresh=True)
+    assert dict(TuningStore(KEY, path)) == dict(first) and not TuningStore(KEY, path, fresh=True)
     one, two = (TuningStore(KEY, path) for _ in range(2))  # neither loses what the other writes
     one["block=1×1×1"] = two["block=2×2×2"] = (2.0, "", "profile")
     assert set(TuningStore(KEY, path)) == {*first, "block=1×1×1", "block=2×2×2"}

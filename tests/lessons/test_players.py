@@ -82,8 +82,7 @@ def test_an_affine_map_gives_every_start(name):
 
 def test_a_loop_of_one_step_still_knows_what_it_cuts():
     call = CALLS["four"]
-    assert call.grid == (2, 2, 1)
-    assert affine(call)[0].steps.tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert call.grid == (2, 2, 1) and affine(call)[0].steps.tolist() == [[1, 0, 0], [0, 0, 1]]
     cuts = [axis["cuts"] for axis in pictures.play(call).data["axes"]]
     assert cuts == [[(0, 0), (2, 0)], [(1, 1), (2, 1)], [(0, 1), (1, 0)]]
 
@@ -226,8 +225,7 @@ def test_the_still_is_well_formed_and_inside_its_frame(draw):
 def test_each_choice_is_the_pipeline_of_its_estimate():
     found = choices()
     data = carried(pictures.pipeline(found, start="256×256×256"))
-    assert [c["label"] for c in data["choices"]] == list(found)
-    assert data["start"] == 1
+    assert [c["label"] for c in data["choices"]] == list(found) and data["start"] == 1
     for choice, each in zip(data["choices"], found.values(), strict=True):
         whole = tpu.pipeline(each.ops[0])
         assert choice["ms"] == pytest.approx(each.seconds * 1e3, rel=1e-3)

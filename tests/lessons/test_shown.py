@@ -89,5 +89,4 @@ def test_what_the_book_folds_is_folded_in_jupyterlab_too(path):
     folded = [cell.metadata for cell in cells if FOLDED & set(cell.metadata.get("tags", []))]
     assert all(data.get("jupyter", {}).get("source_hidden") for data in folded), "jupyter metadata"
     solutions = [cell.metadata.get("tags") for cell in cells if "# A solution" in cell.source]
-    assert all("hide-cell" in tags for tags in solutions)
-    assert folded
+    assert all("hide-cell" in tags for tags in solutions) and folded

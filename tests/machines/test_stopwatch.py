@@ -126,8 +126,7 @@ def test_a_figure_is_a_float_like_any_other():
     assert (FIGURE * 2, 2 / FIGURE, sum([FIGURE, FIGURE])) == (3e-6, 2 / 1.5e-6, 3e-6)
     assert FIGURE < 1 and max(FIGURE, 2e-6) == 2e-6
     assert f"{FIGURE:.1e} {FIGURE * 1e6:.0f}" == "1.5e-06 2" and json.dumps(FIGURE) == "1.5e-06"
-    assert np.asarray([FIGURE, FIGURE]).tolist() == [1.5e-6] * 2
-    assert pytest.approx(FIGURE) == 1.5e-6
+    assert np.asarray([FIGURE, FIGURE]).tolist() == [1.5e-6] * 2 and pytest.approx(FIGURE) == 1.5e-6
 
 
 @pytest.mark.parametrize("seconds", [FIGURE, RANGE])

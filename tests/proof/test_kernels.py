@@ -150,8 +150,7 @@ def test_a_stray_kernel_is_found(tmp_path, file, planted):
     (folder / "shared.py").write_text("@ti.kernel\ndef tile(rows): pass\n")
     (folder / "late.py").write_text("SOURCE = '__global__'\ndef program(x):\n    return SOURCE\n")
     declared = ["pallas:moments", "pallas:v1"]
-    assert Folder(folder).strays(declared) == []
-    assert Folder(folder).strays(declared[1:]) != []
+    assert Folder(folder).strays(declared) == [] and Folder(folder).strays(declared[1:]) != []
     with open(folder / file, "a") as text:
         text.write(f"{planted}\n")
     assert len(Folder(folder).strays(declared)) == 1

@@ -207,9 +207,7 @@ def test_trips_that_data_decides_are_named_and_given(here):
     asked = ("explain", "mine.py:repeated", "--args", "i32[1] f32[64,128]")
     shown = " ".join(command(here, *asked, "--compare", "mine.py:repeated").stdout.split())
     assert re.search(rf"at least [\d.]+ .s; {words}.*what data decides counts once", shown)
-    assert re.search(
-        r"time( at least [\d.]+ .s){2} cycles( at least [\d,]+){2} grid steps 8 8", shown
-    )
+    assert re.search(r"time( at least [\d.]+ .s){2} cycles( at least [\d,]+){2} bundles", shown)
     for given, least in (("i32[1]=[300]", False), ("i32[1]", True)):
         tuning = ("tune", "mine.py:repeated", "--over", "rows=64", "--args", f"{given} f32[64,128]")
         ranked = " ".join(command(here, *tuning).stdout.split())

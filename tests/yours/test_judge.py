@@ -65,8 +65,7 @@ def test_a_right_kernel_has_its_time_and_its_memory():
 ])  # fmt: skip
 def test_what_is_wrong_or_refused_is_told(function, full, verdict, rung, says):
     [on] = judged(function, full).chips
-    assert (on.verdict, on.rung) == (verdict, rung)
-    assert says in on.why
+    assert (on.verdict, on.rung) == (verdict, rung) and says in on.why
 
 
 @pytest.mark.parametrize(
@@ -185,8 +184,7 @@ def test_a_folder_is_judged_and_its_zeros_deceive_nobody():
     said = " ".join(linear["notes"])
     assert "all zeros: ['weight']" in said
     assert "wrong on values that the judge drew, right on the file's own values" in said
-    assert fixed["verdict"] == "undecided"
-    assert "could not be shrunk" in fixed["chips"][0]["why"]
+    assert fixed["verdict"] == "undecided" and "could not be shrunk" in fixed["chips"][0]["why"]
 
 
 @needs_libtpu
@@ -201,8 +199,7 @@ def test_the_exit_status_and_the_limits_hold(name, options, status, says):
     done = run("judge", f"{MARKED}:{name}", "--json", *options)
     assert done.exit_code == status and "\n1 kernel: 1 " in f"\n{done.stderr}", done.output
     [on] = json.loads(done.stdout)["chips"]
-    assert says in f"{on['verdict']} {on['why']}"
-    assert time.monotonic() - start < 240
+    assert says in f"{on['verdict']} {on['why']}" and time.monotonic() - start < 240
 
 
 def test_a_table_names_the_file_and_who_is_ahead():

@@ -95,8 +95,7 @@ def test_an_untouched_cell_asks_for_the_answer(name):
         ...
 
     found = check(name, answer)
-    assert found.passed is None
-    assert "not written yet" in str(found)
+    assert found.passed is None and "not written yet" in str(found)
     task = exercises()[name].task
     told, _, rest = task.partition("(")
     named = rest and told.removeprefix("Write ").isidentifier()

@@ -30,8 +30,7 @@ def test_the_right_one_passes_in_every_order(n, cores, seed):
     order = np.random.default_rng(seed).permutation(cores)
     run = gpsimd.run(right(), "twice", x, cores=cores, order=order)
     assert run.findings == () and np.array_equal(run.result, 2 * x)
-    assert (run.written == 1).all()
-    assert sum(t.loaded_bytes for t in run.traffic) == 4 * n
+    assert (run.written == 1).all() and sum(t.loaded_bytes for t in run.traffic) == 4 * n
     assert sum(t.stored_bytes for t in run.traffic) == 4 * n
 
 
@@ -267,8 +266,7 @@ class TestCall:
 
     def test_the_seed_permutes_the_cores(self):
         turns = [gpsimd.GpSimdParams(order=seed).turns() for seed in (0, 0, 1)]
-        assert turns[0] == turns[1] != turns[2]
-        assert all(sorted(t) == list(range(8)) for t in turns)
+        assert turns[0] == turns[1] != turns[2] and all(sorted(t) == list(range(8)) for t in turns)
 
     def test_without_a_machine_interpret_false_says_so(self):
         with pytest.raises(ValueError, match="interpret is False; accepted: None or True here"):

@@ -186,10 +186,8 @@ def orders(count, order):
 
 
 def test_independent_iterations_run_in_the_order_asked_for():
-    assert orders(5, None) == [0, 1, 2, 3, 4]
-    assert orders(5, 0) == [4, 3, 2, 1, 0]
+    assert orders(5, None) == [0, 1, 2, 3, 4] and orders(5, 0) == [4, 3, 2, 1, 0]
     for seed in range(1, 20):
-        assert orders(2, seed) == [1, 0]
-        assert orders(7, seed) == orders(7, seed) != list(range(7))
+        assert orders(2, seed) == [1, 0] and orders(7, seed) == orders(7, seed) != list(range(7))
         assert sorted(orders(7, seed)) == list(range(7))
     assert orders(1, 3) == [0] and orders(0, 3) == []

@@ -112,8 +112,7 @@ def copying(size):
 def test_copies_count_as_often_as_their_loop_runs_and_int4_in_bits():
     function, *args = copying(256)
     call = traced(function, *args, count=np.array([5], np.int32))
-    assert call.walk.copies == 5
-    assert call.moved(call.inputs[1]) == 5 * 256 // 2
+    assert call.walk.copies == 5 and call.moved(call.inputs[1]) == 5 * 256 // 2
     assert sum(call.walk.rounds.values()) == 5
     assert call.inputs[1].whole_bytes == 64 * 256 // 2
     unknown = traced(function, *args)

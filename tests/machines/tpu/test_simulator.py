@@ -49,8 +49,7 @@ IN_ORDER = [(i, j) for i in range(4) for j in range(4)]
 
 def test_sequential_programs_run_in_order_on_one_core():
     run = simulate(scaled("arbitrary", "arbitrary"), SQUARE)
-    assert list(map(tuple, run.order)) == IN_ORDER
-    assert set(run.core) == {0}
+    assert list(map(tuple, run.order)) == IN_ORDER and set(run.core) == {0}
     assert np.array_equal(run.result, SQUARE * 2) and run.races == ()
 
 
@@ -227,6 +226,5 @@ def test_races_are_found_and_nothing_is_printed(capfd):
     handlers = list(logging.getLogger().handlers)
     found = simulate(racing, np.ones((16, 128), np.float32)).races
     assert found and all("unordered with" in each and "core" in each for each in found)
-    assert simulate(add_vectors, X, X).races == ()
-    assert capfd.readouterr() == ("", "")
+    assert simulate(add_vectors, X, X).races == () and capfd.readouterr() == ("", "")
     assert logging.getLogger().handlers == handlers

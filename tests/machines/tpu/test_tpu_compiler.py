@@ -201,8 +201,7 @@ def test_a_disk_that_fills_up_while_the_compiler_dumps(tmp_path, monkeypatch):
         monkeypatch.setattr(tempfile, "tempdir", str(small))
         with pytest.raises(TpuCompileError, match="no space left in") as caught:
             tpu.schedule(multiply, shape(1024, 1024), shape(1024, 1024))
-        assert caught.value.kind == "disk"
-        assert not list(small.iterdir())
+        assert caught.value.kind == "disk" and not list(small.iterdir())
     finally:
         pool.close()
         subprocess.run(["umount", str(small)], check=True)
@@ -306,16 +305,14 @@ def test_a_compiler_waits_for_the_next_program_of_its_kind(started, scratch):
 def test_one_that_was_refused_a_program_takes_the_next(started, scratch):
     with pytest.raises(TpuCompileError, match="of VMEM"):
         tpu.compile(*OVERFLOWS)
-    assert tpu.compile(multiply, BF16, BF16).hlo
-    assert len(started) == 1
+    assert tpu.compile(multiply, BF16, BF16).hlo and len(started) == 1
 
 
 def test_one_that_died_waiting_is_replaced(started, scratch, monkeypatch):
     assert tpu.compile(multiply, BF16, BF16).hlo
     started[0].kill()
     started[0].wait()
-    assert tpu.compile(multiply, BF16, BF16).hlo
-    assert len(started) == 2
+    assert tpu.compile(multiply, BF16, BF16).hlo and len(started) == 2
     # It may die just when it is given a program, which is not the program's fault.
     take = child.Spares.take
 
@@ -326,15 +323,13 @@ def test_one_that_died_waiting_is_replaced(started, scratch, monkeypatch):
         return found
 
     monkeypatch.setattr(child.Spares, "take", take_and_kill)
-    assert tpu.compile(multiply, BF16, BF16).hlo
-    assert len(started) == 3
+    assert tpu.compile(multiply, BF16, BF16).hlo and len(started) == 3
 
 
 def test_one_with_other_settings_does_not_serve(started, scratch, monkeypatch):
     assert tpu.compile(multiply, BF16, BF16).hlo
     monkeypatch.setenv("JAX_ENABLE_X64", "1")
-    assert tpu.compile(multiply, BF16, BF16).hlo
-    assert len(started) == 2
+    assert tpu.compile(multiply, BF16, BF16).hlo and len(started) == 2
 
 
 def test_a_hopeless_program_does_not_keep_us_waiting(scratch, monkeypatch):

@@ -119,8 +119,7 @@ def test_a_v6e_reaches_large_arrays_more_slowly():
         rate, rates = tpu.CHIPS[chip].hbm_bytes_per_cycle, RATES[chip]
         usual = (1 << 35) / rate * (1 / rates.read + 1 / rates.write)
         assert op.floor_cycles / usual == pytest.approx(8**rates.large)
-        assert (rates.large > 0) == (chip == "v6e")
-        assert op.hbm_bytes == 1 << 36
+        assert (rates.large > 0) == (chip == "v6e") and op.hbm_bytes == 1 << 36
 
 
 def test_what_lies_in_vmem_costs_its_schedule_alone():
@@ -166,8 +165,7 @@ def test_what_the_windows_of_a_product_fetch_again_counts_again():
     moved = lambda *bounds: costs(product(1000, bounds))["f"].hbm_bytes / SIZE
     assert moved(1, 1, 1) == 3  # each array once
     assert moved(4, 1, 1) == 3  # the rows stay, the columns pass by
-    assert moved(4, 2, 1) == 4 + 1 + 1
-    assert moved(4, 2, 8) == 4 + 2 + 1
+    assert moved(4, 2, 1) == 4 + 1 + 1 and moved(4, 2, 8) == 4 + 2 + 1
 
 
 @pytest.mark.parametrize(("between", "share"), [("", 1 / 128), ("copy", 1 / 128), ("negate", 1)])

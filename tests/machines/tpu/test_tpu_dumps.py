@@ -156,8 +156,7 @@ def branching(jumps=(), lands=(), products=(), slots=("MXU",)):
 def test_a_step_takes_one_branch():
     """Bundles as a kernel of three pl.when has them, one of them with another inside."""
     kernel = branching((3, 14, 16, 50), (13, 20, 44, 55))
-    assert kernel.loop_bundles == 60
-    assert kernel.step_bundles == 60 - 10 - 30 - 5 + 30
+    assert kernel.loop_bundles == 60 and kernel.step_bundles == 60 - 10 - 30 - 5 + 30
     assert branching().step_bundles == branching().loop_bundles == 60
 
 
