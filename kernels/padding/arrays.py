@@ -130,5 +130,4 @@ def through_jax(
     padded = np.array(brick_pad(narrow, planned(parts)))
     if kind == "numpy":
         return padded.view(tile.dtype).reshape(shape)
-    torch = require("torch", "tensors")
-    return torch.from_numpy(padded).view(tile.dtype).view(shape)
+    return require("torch", "tensors").from_numpy(padded).view(tile.dtype).view(shape)

@@ -27,8 +27,7 @@ def _linear(*like):
 
     def accesses(tried):
         blank = (np.zeros_like(tried.arguments[i]) for i in like)
-        count = counted(tried.answer, *blank, *tried.arguments)
-        return count.accesses / tried.arguments[1].size
+        return counted(tried.answer, *blank, *tried.arguments).accesses / tried.arguments[1].size
 
     figure, sizes = "loads and stores for each step", at(b=2, c=3, t=256)
     return Bar(figure, accesses, MOST_ACCESSES, None, workload=sizes)

@@ -20,7 +20,7 @@ from kernels.proof.workload import Workload, Workloads, values
 Make = Callable[[Workload, np.random.Generator], tuple[Any, ...]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exercise(Contract):
     """A kernel or a function for the reader to write.
 
@@ -63,6 +63,9 @@ class Exercise(Contract):
         object.__setattr__(self, "workloads", drawn)
         # The name under which the answer climbs: so it is compared with the reference alone.
         object.__setattr__(self, "plain", self.name)
+
+    def __repr__(self) -> str:
+        return f"<Exercise {self.name}: {self.task}>"
 
     def plainest(self) -> tuple[Callable[..., Any], Backend]:
         """The reference in the dtype of its arguments."""

@@ -57,8 +57,7 @@ def _rows(workload, rng):
 
 def _by_group(x, dz, sizes):
     ends = np.cumsum(sizes)
-    parts = zip(ends - sizes, ends)
-    return np.stack([x[start:end].T @ dz[start:end] for start, end in parts])
+    return np.stack([x[start:end].T @ dz[start:end] for start, end in zip(ends - sizes, ends)])
 
 
 def _transposed(kernel, x, dz, sizes, *, interpret):

@@ -146,8 +146,7 @@ def max8(dst, src, name=None) -> None:
     sized("max8", "dst", dst, src.shape[0], 8)
 
     def apply(values: np.ndarray) -> np.ndarray:
-        flat = values.reshape(values.shape[0], -1)
-        return -np.sort(-flat, axis=1)[:, :8].reshape(dst.shape)
+        return -np.sort(-values.reshape(values.shape[0], -1), axis=1)[:, :8].reshape(dst.shape)
 
     core.compute("Vector", "max8", apply, dst, src, work=n, shapes=False)
 
@@ -181,8 +180,7 @@ def nc_find_index8(dst, data, vals, name=None) -> None:
 
     def apply(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         places, _ = _matches(values, wanted, range(8))
-        missing = np.iinfo(dst.dtype).max
-        return np.where(places < 0, missing, places).reshape(dst.shape)
+        return np.where(places < 0, np.iinfo(dst.dtype).max, places).reshape(dst.shape)
 
     core.compute("Vector", what, apply, dst, data, vals, work=n, shapes=False)
 
