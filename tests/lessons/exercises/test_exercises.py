@@ -136,6 +136,7 @@ test_what_is_refused = refuses(
 def test_each_exercise_says_what_it_wants():
     for each in exercises().values():
         assert each.task.startswith("Write ") and each.task.endswith(".")
+        assert f"{each.name}: {each.task}" in repr(each) and "lambda" not in repr(each)
         # Of one tile each place is looked at; otherwise an answer may suit a single size.
         assert len(each.workloads.named) >= 2 or each.name == "bank_places"
 
