@@ -311,8 +311,9 @@ class Claim(Contract):
 
         def make() -> Any:
             gradient, _ = jax_arrays.programs(job)[1]
-            results = len(self.outputs)
-            return jax.jit(rewritten.rounded(lambda *arrays: gradient(*arrays)[results:]))
+            return jax.jit(
+                rewritten.rounded(lambda *arrays: gradient(*arrays)[len(self.outputs) :])
+            )
 
         arrays = (a for a in job.arguments if hasattr(a, "shape"))
         with jax.enable_x64(False):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kernels.figures.table import Page, Paragraph, Table, format_seconds
+from kernels.machines.base import Seconds
 
 # The best first; a kernel's own is the worst of its chips'.
 RIGHT, UNDECIDED, REFUSED, WRONG = "right", "undecided", "refused", "wrong"
@@ -84,7 +85,8 @@ class Judgement(Page):
 
     def as_json(self) -> dict[str, Any]:
         """It as SCHEMA has it."""
-        return {"form": FORM, "verdict": self.verdict, **asdict(self)}
+        said = json.dumps({"form": FORM, "verdict": self.verdict, **asdict(self)})
+        return json.loads(said, parse_constant=lambda name: None)  # JSON knows no infinity
 
     def parts(self) -> Iterator[Table | Paragraph]:
         """What there is to read, piece by piece."""
@@ -110,7 +112,7 @@ def table(verdicts: Sequence[Judgement]) -> Table:
     for verdict in verdicts:
         for on in verdict.chips:
             ratio = "–".join(f"{end:.2f}" for end in on.ratio) if on.ratio else ""
-            seconds = " to ".join(dict.fromkeys(map(format_seconds, on.seconds or ())))
+            seconds = format_seconds(Seconds(*on.seconds)) if on.seconds else ""
             held = f"{on.hbm_bytes / _GIB:.2f} of {on.hbm_limit / _GIB:.0f}" if on.hbm_bytes else ""
             ahead = f"{ratio}{AHEAD[on.ahead]}"
             row = (verdict.title, on.chip, on.verdict, on.rung, seconds, on.band, ahead, held)

@@ -51,7 +51,7 @@ def _unit(tile, step):
     """The first rows of a wall, from its tile down, up to where it repeats; found in the wall."""
     rows = tile.size
     wall = reference.brick_pad(tile, border=(rows, 0), shift_y=(step, tile.shape[0]))[rows:]
-    return wall[:next(p for p in range(1, rows + 1) if np.array_equal(wall[p:], wall[:-p]))]
+    return wall[: next(p for p in range(1, rows + 1) if np.array_equal(wall[p:], wall[:-p]))]
 
 
 def _divisions(tried):

@@ -130,5 +130,4 @@ def _product(call: HloInstruction) -> tuple[int, ...]:
     depth = math.prod(left[int(axis)] for axis in re.findall(r"\d+", summed[1]))
     batch = math.prod(left[int(axis)] for axis in re.findall(r"\d+", batches[1])) if batches else 1
     rows, columns = math.prod(left) // (batch * depth), math.prod(right) // (batch * depth)
-    same = batch * rows * columns == math.prod(result)
-    return (batch, rows, depth, columns) if same else ()
+    return (batch, rows, depth, columns) if batch * rows * columns == math.prod(result) else ()
