@@ -107,8 +107,7 @@ def test_no_pin_needs_a_newer_python_than_the_oldest_that_it_is_for():
 
 
 def test_python_ranges_agree():
-    assert MINORS[:-1] == PROMISED
-    assert pythons.supported() == ((3, 11), (3, 14), (3, 15))
+    assert MINORS[:-1] == PROMISED and pythons.supported() == ((3, 11), (3, 14), (3, 15))
     conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     python = next(line for line in conda if isinstance(line, str) and line.startswith("python "))
     assert [*SpecifierSet(python.removeprefix("python ")).filter(EVERY)] == PROMISED

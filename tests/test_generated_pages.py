@@ -288,8 +288,7 @@ def test_the_page_of_the_package_has_every_public_name(book):
     found = {entry["id"] for entry in soup.select("dt.sig[id]")}
     said = soup.get_text().replace("’", "'")
     for operator in OPERATORS.values():
-        assert f"{operator.package}.{operator.name}" in found
-        assert operator.summary in said
+        assert f"{operator.package}.{operator.name}" in found and operator.summary in said
     for name in ("matmul", "tpu", "gpu", "neuron", "taichi", "figures", "exercises", "gallery"):
         package = getattr(kernels, name)
         public = {n for n in package.__all__ if not inspect.ismodule(getattr(package, n, package))}

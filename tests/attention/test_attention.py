@@ -270,8 +270,7 @@ class TestAttentionBlocks:
             block = found.block
             assert block == block.fitted(n, m, heads) and heads % block.heads == 0
             bytes_ = block.vmem_bytes(n, m, head_dim, dtype, backward=backward)
-            assert bytes_ < found.vmem_limit_bytes < chip.vmem_bytes
-            assert found.chip is chip
+            assert bytes_ < found.vmem_limit_bytes < chip.vmem_bytes and found.chip is chip
 
 
 class TestBlockSparse:

@@ -238,6 +238,12 @@ def test_a_file_that_has_no_reference_stops_no_folder(tmp_path):
     jsonschema.validate(json.loads(json.dumps(verdict.as_json())), SCHEMA)
 
 
+def test_an_estimate_without_a_most_is_null_in_json_and_no_number_in_a_table():
+    verdict = Judgement("k", (OnChip("v5e", "right", seconds=(1e-6, float("inf"))),))
+    assert "at least 1 µs" in as_text([table([verdict])])
+    jsonschema.validate(json.loads(json.dumps(verdict.as_json(), allow_nan=False)), SCHEMA)
+
+
 def test_shards_hold_every_kernel_once():
     listed = judging.entries([ANSWERS], PROBLEMS) * 5
     shards = [judging.shard(listed, f"{k}/3") for k in (1, 2, 3)]

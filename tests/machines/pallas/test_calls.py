@@ -39,8 +39,7 @@ def test_matmul_by_hand():
     assert y.starts.tolist() == [[0, 0], [0, 512], [0, 0], [0, 512]]
     assert z.starts.tolist() == [[0, 0], [0, 512], [512, 0], [512, 512]]
     assert x.moved.tolist() == [True, False, True, False]
-    assert [o.traffic >> 20 for o in call.operands] == [4, 8, 4]
-    assert call.problems() == []
+    assert [o.traffic >> 20 for o in call.operands] == [4, 8, 4] and call.problems() == []
 
 
 def test_scalar_memory_and_a_gpu_kernel():
