@@ -311,9 +311,8 @@ class Claim(Contract):
 
         def make() -> Any:
             gradient, _ = jax_arrays.programs(job)[1]
-            return jax.jit(
-                rewritten.rounded(lambda *arrays: gradient(*arrays)[len(self.outputs) :])
-            )
+            results = len(self.outputs)
+            return jax.jit(rewritten.rounded(lambda *arrays: gradient(*arrays)[results:]))
 
         arrays = (a for a in job.arguments if hasattr(a, "shape"))
         with jax.enable_x64(False):
