@@ -1,6 +1,7 @@
 """A kernel that somebody brings is proven as it is, and a wrong one is told what is wrong."""
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -370,41 +371,35 @@ def attention(q, k, v):
 
 
 def added(terms, dtype=np.float32):
-    """Their sum, one after another."""
-    total = np.zeros_like(terms[0])
-    for term in terms:
-        total = (total + term).astype(dtype).astype(np.float32)
-    return total
+    add = lambda total, term: (total + term).astype(dtype).astype(np.float32)
+    return functools.reduce(add, terms)
 
 
 def test_a_gradient_is_judged_by_bounds_that_are_no_larger_than_its_terms():
-    """A right one passes, written as flash attention writes it. Sums in bfloat16, without a term,
-    or with the sign of their smallest element flipped do not."""
+    """A right one passes; sums in bfloat16, without a term, or with one sign flipped do not."""
     draw = lambda rng: tuple(rng.standard_normal((n, 16)).astype(np.float32) for n in (32, 24, 24))
     claim = Claim(declared.Declared(attention, attention, draw, ("q", "k", "v")))
     problem = claim.workloads.named[0]
     q, k, v = claim.workloads.arguments(problem, 0)
     pulled = judge._pulled(claim, problem, 0, judge.multiplier())
     [g] = pulled.cotangents
-    p = np.exp(q @ k.T)
-    p /= p.sum(1, keepdims=True)
+    p = np.exp(q @ k.T) / np.exp(q @ k.T).sum(1, keepdims=True)
     ds = p * (g @ v.T - (g * (p @ v)).sum(1, keepdims=True))
     terms = (ds.T[..., None] * k[:, None], ds[..., None] * q[:, None], p[..., None] * g[:, None])
     right = [*map(added, terms)]
-    pulls = lambda gradients: SimpleNamespace(pull=lambda job, cotangents: gradients)
-    assert judge.gradients(claim, pulls(right), problem, 0, None) < 1
+    pulls = lambda gradients: SimpleNamespace(pull=lambda *_: gradients)
+    judged = lambda all_: judge.gradients(claim, pulls(all_), problem, 0, None)
+    assert judged(right) < 1
     wide = [a.astype(np.float64) for a in (q, k, v, g)]
     with jax.enable_x64(True):
-        back = lambda *a: jax.vjp(attention, *a[:3])[1](a[3])
-        slopes = jax.jacfwd(back, range(4))(*wide)
+        slopes = jax.jacfwd(lambda *a: jax.vjp(attention, *a[:3])[1](a[3]), range(4))(*wide)
     for place, own in enumerate(terms):
         depends = sum(np.abs(s * a).sum((2, 3)) for s, a in zip(slopes[place], wide))
         assert all((pulled.moves(place, draw) <= depends).all() for draw in range(judge.DRAWS))
         flipped = np.where(abs(right[place]) == abs(right[place]).min(), -1, 1) * right[place]
         for wrong in (added(own, jnp.bfloat16), added(own[1:]), flipped.astype(np.float32)):
-            changed = [wrong if i == place else r for i, r in enumerate(right)]
             with pytest.raises(Refused, match=f"gradient of {'qkv'[place]}: element"):
-                judge.gradients(claim, pulls(changed), problem, 0, None)
+                judged([*right[:place], wrong, *right[place + 1 :]])
 
 
 def test_the_size_of_a_gradient_counts_what_cancels_on_the_way():
