@@ -264,7 +264,7 @@ def faults(
         kernel = pl.pallas_call(answer, **(shapes | options))
         try:
             results = jax.tree.leaves((kernel if call else answer)(*tried))
-            sizes = [[np.shape(a) for a in some] for some in (results, wanted)]
+            sizes = [[np.asarray(a, float).shape for a in s] for s in (results, wanted)]
             if sizes[0] != sizes[1]:
                 fail("shapes", sizes[0], f"{sizes[1]}")
         except Exception as error:  # whatever a wrong program raises
