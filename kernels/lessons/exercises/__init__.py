@@ -267,7 +267,7 @@ def faults(
             results = jax.tree.leaves((kernel if call else answer)(*tried))
             sizes = [[np.shape(a) for a in some] for some in (results, wanted)]
             if sizes[0] != sizes[1]:
-                fail("shapes", sizes[0], f"{sizes[1]}")
+                fail("the shape", sizes[0], f"{sizes[1]}")
         except Exception as error:  # whatever a wrong program raises
             yield (brief(error),)
             return
