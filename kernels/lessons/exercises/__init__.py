@@ -266,7 +266,7 @@ def faults(
             results = jax.tree.leaves((kernel if call else answer)(*tried))
             sizes = [[np.asarray(a, float).shape for a in s] for s in (results, wanted)]
             if sizes[0] != sizes[1]:
-                fail("shapes", sizes[0], f"{sizes[1]}")
+                fail("the shape", sizes[0], f"{sizes[1]}")
         except Exception as error:  # whatever a wrong program raises
             yield (brief(error),)
             return
