@@ -16,10 +16,8 @@ SHARE, END = "(pairs / cores + 1)", "std::min(pairs, (core + 1) * (pairs / cores
 LONG = {DEALT: f"core * {SHARE}; first < {END}; first += part", "pairs - first": f"{END} - first"}
 ALONE = {DEALT: "core ? pairs : 0; first < pairs; first += part"}
 
-RIGHT = (
-    ("giou_loss", {"part = 448": "part = 100"}),
-    ("giou_loss", {"first = core * part": "first = (cores - 1 - core) * part"}),
-)
+BACK = {"first = core * part": "first = (cores - 1 - core) * part"}
+RIGHT = (("giou_loss", {"part = 448": "part = 100"} | BACK),)
 WRONG = (
     ("giou_loss", LONG, "simulate", "pairs in a row"),
     ("giou_loss", ALONE, "simulate", "in a row"),
