@@ -74,7 +74,7 @@ def _layer_specs(answer, x, inward, outward, *, interpret):
     specs = answer()
     kinds = [type(spec) for spec in specs] if isinstance(specs, tuple) else []
     if kinds != [P] * 4:
-        raise Refused(f"{type(specs).__name__} is returned, wanted: four of PartitionSpec")
+        raise Refused(f"{specs!r} is returned, wanted: four of PartitionSpec")
     return np.True_ if interpret else specs
 
 
