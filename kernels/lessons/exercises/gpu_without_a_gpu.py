@@ -24,7 +24,7 @@ def _banks(answer, side, *, interpret):
     taken = {place for row in places for place in row}
     if taken != set(range(side * side)):
         inside = len(taken & set(range(side * side)))
-        raise Refused(f"{inside:,} of the {side * side:,} places are taken, by as many numbers")
+        raise Refused(f"{inside:,} of the {side * side:,} places are taken; all should be")
     fewest = []
     for name, lines in (("row", places), ("column", list(zip(*places, strict=True)))):
         banks = [len({place % BANKS for place in line}) for line in lines]
