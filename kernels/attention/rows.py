@@ -19,11 +19,10 @@ sdpa = by_rows(formula.sdpa)
 @functools.partial(jax.jit, static_argnames=("num_heads", "scale"))
 def xla_sliced(qkv, num_heads, *, scale):
     """The formula, some images at a time: XLA keeps their scores and their heads in VMEM."""
-    batch, tokens, _ = qkv.shape
-    size = formula.slice_of(batch, num_heads * tokens**2)
-    some = jax.checkpoint(functools.partial(xla, num_heads=num_heads, scale=scale))
-    out = jax.lax.map(some, qkv.reshape(-1, size, *qkv.shape[1:]))
-    return out.reshape(batch, tokens, -1)
+    one = jax.checkpoint(lambda rows: xla(rows[None], num_heads, scale=scale)[0])
+    size = formula.slice_of(len(qkv), num_heads * qkv.shape[1] ** 2)
+    # Over slices of one image each, XLA would take all heads apart before the loop.
+    return jax.lax.map(one, qkv, batch_size=size if size > 1 else None)
 
 
 unpacked = by_rows(ours.attention)
