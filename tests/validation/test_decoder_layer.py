@@ -240,6 +240,7 @@ def test_what_the_page_works_out_and_says():
         *((dl.spent(in_blocks, s) / dl.spent(package, s) * x, 0.95, 1.05) for s, x in near.items()),
         ((xla.seconds - in_blocks.seconds) / (xla.seconds - mixed.seconds), 0.9, 0.95),
         (dl.moved(ours, rest) / dl.moved(theirs, rest), 1.9, 2.3),
+        (dl.moved(decoded[0]["xla"], attention) / cached, 0.9, 1.1),
         (dl.spent(blocks, attention) / dl.spent(ours, attention), 2.15, 2.25),
         (dl.spent(theirs, attention) / dl.spent(ours, attention), 8.5, 9.5),
         (dl.spent(theirs, norms) / dl.spent(ours, norms), 1, 2),
