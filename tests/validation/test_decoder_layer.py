@@ -221,6 +221,8 @@ def test_what_the_page_works_out_and_says():
     assert moved / rates.hbm_bytes_per_second > longer / 2 and moved < more / 2
     v6e, (theirs, sliced, blocks, ours, both) = CHIPS["v6e"], on_v6e.values()
     assert dl.spent(ours, rest) < dl.spent(theirs, rest)
+    at_peak = attending * rates.bf16_flops / v6e.bf16_flops
+    assert 3 < both.spent("attention", "kernel") / at_peak < 3.7 and "over three times what" in page
     assert dl.moved(sliced, attention) > 1e9  # the scores, in HBM
     assert dl.verdict({"xla": both, "package": ours}, "package") == "a tie"
     by_xla, by_slices, *_ = training.values()
