@@ -18,6 +18,8 @@ from kernels.machines.tpu.products import accumulator, product
 from kernels.matmul.blocks import BlockSizes, plan
 from kernels.matmul.xla import mask_tails, result_dtype
 
+__all__ = ["v0", "v1", "v2", "v3", "v4", "v5"]
+
 SMALL = BlockSizes(128, 128, 128)
 LARGE = BlockSizes(512, 1024, 1024)  # the published kernel's
 
