@@ -126,9 +126,9 @@ def test_a_layer_s_bars_and_rows_are_of_its_records(book):
     verdicts = [decoder_layer.verdict(layers, form) for form in ("package", "mixed")]
     assert whole[1:] == [time.removesuffix(" ms") for time in times] + verdicts
     free = cells_of(book("decoder-layer", "worth")[0], "feed-forward")[-1]
-    assert free == f"{decoder_layer.gain(layers['mixed'], 'feed-forward', 1e9) - 1:.1%}"
+    assert free == f"{decoder_layer.gain(layers['mixed'], 'feed-forward', 1e9) * 100 - 100:.1f} %"
     decoded = decoder_layer.recorded("v6e", "decode")["package"]
-    gained = cells_of(book("decoder-layer", "decode")[0], "v6e, int4")[-1]
+    gained = cells_of(book("decoder-layer", "narrow")[0], "v6e, int4")[-1]
     assert gained == f"{decoder_layer.narrow_gain(decoded, 'int4')[2]:.2f}"
 
 
