@@ -187,7 +187,9 @@ class Profile:
             if not i.is_kernel
         )
         whole = 3.0 * REDUCED_CYCLES
-        if 0 < length <= whole:
+        # Of kernels that go by values it would say another work's cycles, or give up.
+        whole_helps = not self.kernels or not all(k.by_values for k in self.kernels.values())
+        if whole_helps and 0 < length <= whole:
             [result] = yield Request([self.program], ("profile",), seconds)
             if isinstance(result, TpuProgram):
                 for instruction in result.module.run:
