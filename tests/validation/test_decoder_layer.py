@@ -194,8 +194,7 @@ def test_what_the_page_works_out_and_says():
     least, on = (1e3 * (weights + cached) / CHIPS[c].hbm_bytes_per_second for c in chips)
     assert f"{weights / 1e6:.0f} MB, the keys and values {cached / 1e6:.0f}:" in page
     assert f"least {least:.2f} ms on a v5e" in page and f"least {on:.2f} ms there" in page
-    assert weights % token == 0 and f"{dl.CACHED:,} tokens on a" in page
-    assert f"Beyond {weights // token:,} tokens" in page
+    assert f"{dl.CACHED:,} tokens on a" in page and f"Beyond {weights / token:,.0f} tokens" in page
     decoded = [dl.recorded(chip, "decode") for chip in chips]
     assert {dl.verdict(d, f) for d in decoded for f in ("package", "mixed")} == {"a tie"}
     assert f"XLA at once takes {1e3 * decoded[0]['xla'].seconds:.2f}," in page
@@ -222,17 +221,18 @@ def test_what_the_page_works_out_and_says():
     longer, more = (of(package, rest) - of(xla, rest) for of in (dl.spent, dl.moved))
     assert moved / rates.hbm_bytes_per_second > longer / 2 and moved < more / 2
     v6e, (theirs, sliced, blocks, ours, both) = CHIPS["v6e"], on_v6e.values()
-    assert dl.spent(ours, rest) < dl.spent(theirs, rest)
-    at_peak = attending * rates.bf16_flops / v6e.bf16_flops
-    assert 3 < both.spent("attention", "kernel") / at_peak < 3.7 and "over three times what" in page
-    assert dl.moved(sliced, attention) > 1e9  # the scores, in HBM
+    assert dl.spent(ours, rest) < dl.spent(theirs, rest) and dl.moved(sliced, attention) > 1e9
     assert dl.verdict({"xla": both, "package": ours}, "package") == "a tie"
     by_xla, by_slices, *_ = training.values()
     beside = lambda form, stage: dl.verdict({"xla": by_xla, form: training[form]}, form, stage)
     assert {beside("package", rest), beside("mixed", rest)} == {"behind"}
     assert {beside("package", norms), beside("package", last)} == {"a tie"}
-    timed = [((r.operator, r.implementation, r.sizes.get("d")), r) for r in comparisons.read()]
-    errors = lambda *of: [100 * r.error for name, r in timed if (name, r.chip) == (of, "v6e")]
+    timed = [r for r in comparisons.read() if r.chip == "v6e"]
+    named = lambda *of: [r for r in timed if (r.operator, r.implementation, r.sizes.get("d")) == of]
+    errors = lambda *of: [100 * r.error for r in named(*of) if r.half == "test"]
+    tuned = [r for r in named("dot_product_attention", "tokamax", 128) if "causal" in r.options]
+    work = lambda r: 2 * r.sizes["b"] * r.sizes["h"] * r.sizes["n"] ** 2 * 128  # half of all
+    assert min(r.published_ms / 1e3 / (work(r) / v6e.bf16_flops) for r in tuned) > 3
     chunks, wide = (errors("dot_product_attention", "xla_chunked", d) for d in (128, 256))
     assert f"between {-min(chunks):.0f} % below the time and {max(chunks):.0f} % above" in page
     assert f"up to {max(wide):.0f} % above" in page and -min(wide) < max(wide)
@@ -249,8 +249,8 @@ def test_what_the_page_works_out_and_says():
         (dl.moved(decoded[0]["xla"], attention) / cached, 0.9, 1.1),
         (dl.spent(blocks, attention) / dl.spent(ours, attention), 2.15, 2.25),
         (dl.spent(theirs, attention) / dl.spent(ours, attention), 8.5, 9.5),
-        (dl.spent(theirs, norms) / dl.spent(ours, norms), 1, 2),
         (dl.spent(theirs, rest) / (feed_forward / v6e.bf16_flops), 1.8, 2.2),
+        (both.spent("attention", "kernel") * v6e.bf16_flops / rates.bf16_flops / attending, 3, 3.7),
         (v6e.bf16_flops / rates.bf16_flops, 4.5, 5),
         (v6e.hbm_bytes_per_second / rates.hbm_bytes_per_second, 1.9, 2.1),
         *((training[form].seconds / forms[form].seconds, 2.8, 4.1) for form in training),
