@@ -298,8 +298,8 @@ def estimate_forms(
 
 
 def forms_of(pass_: str) -> tuple[str, ...]:
-    """Those that are estimated: blocks of queries in the forward pass alone."""
-    return tuple(form for form in FORMS if form in PAGED or pass_ == "forward")
+    """Those that are estimated: a single query has no blocks."""
+    return tuple(PAGED if pass_ == "decode" else FORMS)
 
 
 def _key(form: str, pass_: str, chip: str, sizes: LayerSizes, tokens: int) -> Key:
