@@ -259,7 +259,7 @@ def test_what_the_page_works_out_and_says():
         *((training[form].seconds / forms[form].seconds, 2.8, 4.1) for form in training),
         *((dl.spent(p, attention) / p.seconds, 0.5, 1) for p in (theirs, sliced)),
         *((dl.spent(by_blocks, attention) / dl.spent(p, attention), 1.9, 2.1) for p in kernels),
-        (dl.moved(by_slices, attention) / dl.moved(by_xla, attention), 0.18, 0.24),
+        (dl.spent(by_slices, attention) / dl.spent(by_xla, attention), 0.3, 0.5),
         (beside_copies(by_slices) / beside_copies(by_xla), 1.34, 1.45),
     ):
         assert low < ratio < high
