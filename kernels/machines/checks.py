@@ -1,6 +1,7 @@
 """Checks of arguments. Each raises ValueError: the argument, what it was, and what is accepted."""
 
 import dataclasses
+import difflib
 import inspect
 import math
 import re
@@ -89,7 +90,10 @@ def one_of(argument: str, value: object, accepted: Collection[Any]) -> None:
     """Check that `value` is one of the `accepted` ones."""
     if value not in accepted:
         shown = f"{value!r}" if isinstance(value, str) else value
-        fail(argument, shown, ", ".join(map(str, accepted)))
+        names = [str(name) for name in accepted]
+        near = difflib.get_close_matches(str(value), names, 1) if len(names) > 12 else []
+        meant = "".join(f"{name}, perhaps; all: " for name in near)
+        fail(argument, shown, meant + ", ".join(names))
 
 
 def positive(argument: str, value: object) -> None:

@@ -4,14 +4,13 @@ It knows none of them. A folder with an operator.py is one, and each contract.Op
 entry; the tests, the command line, the records and the book's tables read them here.
 """
 
-import difflib
 import importlib
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import kernels
-from kernels.machines.checks import fail
+from kernels.machines.checks import fail, one_of
 from kernels.proof.contract import RUNGS, Implementation, Operator
 
 __all__ = ["OPERATORS", "RUNGS", "Implementation", "Operator", "find"]
@@ -56,9 +55,7 @@ def find(*paths: str | None) -> Iterator[tuple[Operator, Implementation]]:
             has = [o for o in named if implementation in o.names]
             named = has or named  # where none has it, the first one says what there is
         if not named:
-            near = difflib.get_close_matches(name, OPERATORS, 1)
-            meant = "".join(f"{known}, perhaps; all: " for known in near)
-            fail("operator", repr(name), meant + ", ".join(OPERATORS))
+            one_of("operator", name, OPERATORS)
         for operator in named:
             if implementation:
                 yield operator, operator[implementation]

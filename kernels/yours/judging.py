@@ -298,4 +298,6 @@ def _on_chip(weighed: dict[str, Any], decision: dict[str, Any]) -> OnChip:
     open_ = weighed.get("verdict") == UNDECIDED and decision["verdict"] != WRONG
     if weighed.get("verdict") in (REFUSED, WRONG) or open_:
         return OnChip(**weighed)
+    if decision["verdict"] == WRONG:  # a wrong result is no rival, however soon it is there
+        weighed = weighed | {"ratio": None, "ahead": ""}
     return OnChip(**(weighed | decision))

@@ -128,9 +128,11 @@ def test_the_own_values_of_a_file_are_simulated_only_where_interpret_fails(statu
     (None, "right", "right"),
 ])  # fmt: skip
 def test_the_compiler_has_the_first_word_and_a_wrong_element_the_last(weighed, decided, verdict):
-    on = {"chip": "v6e", "why": "compiler"} | ({"verdict": weighed} if weighed else {})
+    on = {"chip": "v6e", "why": "compiler", "ratio": (2, 3), "ahead": "kernel"}
     decision = {"verdict": decided, "rung": "interpret", "why": "", "where": ""}
-    assert judging._on_chip(on, decision).verdict == verdict
+    judged = judging._on_chip(on | ({"verdict": weighed} if weighed else {}), decision)
+    assert judged.verdict == verdict
+    assert bool(judged.ratio and judged.ahead) == (decided == "right" or weighed == "refused")
 
 
 def test_a_problem_is_shrunk_by_whole_blocks():

@@ -129,6 +129,7 @@ def test_what_cannot_run_is_not_right(monkeypatch):
 test_what_is_refused = refuses(
     check,
     ("cholesky", axpy, "name is 'cholesky'; accepted: .*axpy"),
+    ("axpi", axpy, "accepted: axpy, perhaps; all: "),
     ("axpy", 3, "answer is a int"),
 )
 
