@@ -126,7 +126,7 @@ def check(name: str, answer: Callable[..., Any]) -> Answer:
             note = outcome.message
             if outcome.status == ladder.FAILED:
                 why = _why(exercise, rung, problem, note, passed)
-                numbers = rung == "interpret" and outcome.output in exercise.outputs
+                numbers = rung == exercise.rungs[0] and outcome.output in exercise.outputs
                 return Answer(name, False, (*why, *(_beside(subject, problem) if numbers else ())))
             if outcome.status == ladder.SKIPPED:  # nothing ran, so nothing is right
                 return Answer(name, False, (f"cannot be proven at {rung}: {note}",))
