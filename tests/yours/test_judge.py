@@ -130,9 +130,9 @@ def test_the_own_values_of_a_file_are_simulated_only_where_interpret_fails(statu
 def test_the_compiler_has_the_first_word_and_a_wrong_element_the_last(weighed, decided, verdict):
     on = {"chip": "v6e", "why": "compiler", "ratio": (2, 3), "ahead": "kernel"}
     decision = {"verdict": decided, "rung": "interpret", "why": "", "where": ""}
-    judged = judging._on_chip(on | ({"verdict": weighed} if weighed else {}), decision)
-    assert judged.verdict == verdict
-    assert bool(judged.ratio and judged.ahead) == (decided == "right" or weighed == "refused")
+    on = judging._on_chip(on | ({"verdict": weighed} if weighed else {}), decision)
+    assert on.verdict == verdict
+    assert bool(on.ratio and on.ahead) == (decided == "right" or weighed == "refused")
 
 
 def test_a_problem_is_shrunk_by_whole_blocks():
