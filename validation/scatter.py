@@ -48,6 +48,7 @@ def predicted(rows: Sequence[Comparison], title: str | None = None, axes: Any = 
                 facecolors=plots.COLOURS[i] if filled else "none",
                 edgecolors=plots.COLOURS[i],
                 linewidths=0.9,
+                zorder=2 + len(WRITERS) - i,  # most rows are XLA's, and would hide a kernel's
                 label=f"{name}, {label}" if own else None,
             )
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
