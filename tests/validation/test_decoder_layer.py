@@ -227,14 +227,14 @@ def test_what_the_page_works_out_and_says():
     timed = [r for r in comparisons.read() if r.chip == "v6e"]
     named = lambda *of: [r for r in timed if (r.operator, r.implementation, r.sizes.get("d")) == of]
     errors = lambda *of: [100 * r.error for r in named(*of) if r.half == "test"]
-    tuned = [r for r in named("dot_product_attention", "tokamax", 128) if "causal" in r.options]
-    work = lambda r: 2 * r.sizes["b"] * r.sizes["h"] * r.sizes["n"] ** 2 * 128  # half of all
-    assert min(r.published_ms / 1e3 / (work(r) / v6e.bf16_flops) for r in tuned) > 3
+    tuned = [r for r in timed if r.implementation == "tokamax" and "causal" in r.options]
+    work = lambda b, n, m, h, hkv, d, e: 2 * b * h * n * m * d / v6e.bf16_flops  # half of all
+    times = [(r.sizes["d"], r.published_ms / 1e3 / work(*r.sizes.values())) for r in tuned]
+    assert min(t for d, t in times if d == 128) > 3 > 2 > min(t for d, t in times if d == 256)
     chunks, wide = (errors("dot_product_attention", "xla_chunked", d) for d in (128, 256))
     assert f"between {-min(chunks):.0f} % below the time and {max(chunks):.0f} % above" in page
     assert f"up to {max(wide):.0f} % above" in page and -min(wide) < max(wide)
-    at_once = np.abs(errors("dot_product_attention", "xla", 128)).max()
-    assert f"lie within {np.ceil(at_once):.0f} % (128" in page
+    assert 6 < np.abs(errors("dot_product_attention", "xla", 128)).max() < 7 and "7 % (128" in page
     assert f"is {errors('swiglu', 'xla', 8192)[0]:.0f} % too long" in page
     for ratio, low, high in (
         (dl.spent(mixed, last) / dl.spent(in_slices, last), 0.4, 0.6),
@@ -250,7 +250,7 @@ def test_what_the_page_works_out_and_says():
         ((dl.spent(both, rest) / 1.2 - least) / (dl.spent(both, attention) - at_peak), 1, 2),
         (dl.spent(theirs, rest) / least, 1.8, 2.2),
         (both.spent("attention", "kernel") / at_peak, 3, 3.7),
-        (v6e.bf16_flops / rates.bf16_flops, 4.5, 5),
+        (v6e.bf16_flops / rates.bf16_flops, 4.65, 4.75),
         (v6e.hbm_bytes_per_second / rates.hbm_bytes_per_second, 1.9, 2.1),
         *((dl.spent(p, attention) / p.seconds, 0.5, 1) for p in (theirs, sliced)),
         *((dl.spent(by_blocks, attention) / dl.spent(p, attention), 1.9, 2.1) for p in kernels),

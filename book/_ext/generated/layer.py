@@ -135,6 +135,6 @@ def bars(chip, forms):
     return (
         f'<figure class="standing" tabindex="0"><svg role="img" aria-label="{html.escape(label)}" '
         f'viewBox="0 0 {width} {height}">{"".join(drawn)}</svg>'
-        f"<figcaption>A decoder layer, forward, estimated for a {chip}. The piece in full "
-        "colour is attention.</figcaption></figure>"
+        f"<figcaption>A decoder layer, forward, estimated for a {chip}. The solid "
+        "piece is attention.</figcaption></figure>"
     )
