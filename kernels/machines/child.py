@@ -29,7 +29,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -137,19 +137,22 @@ class Child:
         variables["PYTHONPATH"] = search_path()
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         try:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._stderr,
-                env=variables,
-                start_new_session=True,  # Ctrl-C is the parent's to handle
-            )
+            with _uninterrupted():
+                self.process = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._stderr,
+                    env=variables,
+                    start_new_session=True,  # Ctrl-C is the parent's to handle
+                )
+                _alive.add(self)
+                _watch(self.process.pid, folder)
         except BaseException:
+            if self in _alive:
+                self.close()
             self._stderr.close()
             raise
-        _watch(self.process.pid, folder)
-        _alive.add(self)
 
     def fileno(self) -> int:
         """Of the pipe that its answers come from, for a selector."""
@@ -355,27 +358,30 @@ def run(
         OSError: it cannot be started.
     """
     printed = None if shown else subprocess.PIPE
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=printed,
-        stderr=printed,
-        text=True,
-        errors="replace",
-        env=public(environment),
-        start_new_session=True,
-    )
+    process = None
     try:
-        _watch(process.pid, None)
+        with _uninterrupted():
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                text=True,
+                errors="replace",
+                env=public(environment),
+                start_new_session=True,
+            )
+            _watch(process.pid, None)
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         raise ChildLate(f"{Path(command[0]).name} had not ended after {seconds:g} s") from None
     finally:
-        _end_group(process.pid)
-        process.wait()
-        for stream in filter(None, (process.stdout, process.stderr)):
-            stream.close()
-        _unwatch(process.pid)
+        if process is not None:
+            _end_group(process.pid)
+            process.wait()
+            for stream in filter(None, (process.stdout, process.stderr)):
+                stream.close()
+            _unwatch(process.pid)
     return Done(process.returncode, out or "", err or "")
 
 
@@ -391,6 +397,23 @@ def _close() -> None:
     if _guard is not None and _guard.stdin is not None:
         _guard.stdin.close()
         _guard.wait()
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until a child that starts is known: a Popen that it ends forgets its process."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    interrupts: list[tuple[Any, ...]] = []
+    signal.signal(signal.SIGINT, lambda *received: interrupts.append(received))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        for received in interrupts[:1]:
+            handler(*received)
 
 
 def _end_group(process: int) -> None:

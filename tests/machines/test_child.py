@@ -36,7 +36,7 @@ def answer(question):
     elif what == "unpicklable":
         return lambda: value
     elif what == "start":  # somebody who outlives it
-        return subprocess.Popen(["sleep", "60"]).pid
+        return subprocess.Popen(["sleep", "600"]).pid
     elif what == "hold":
         answer.held = bytearray(value)
     elif what == "read":
@@ -309,6 +309,38 @@ def test_nobody_and_nothing_outlives_the_parent(then, how, script, tmp_path):
         finally:
             parent.kill()
     wait(lambda: not any(map(lives, processes)) and not folder.exists())
+
+
+INTERRUPTED = """
+import signal, subprocess, sys
+from kernels.machines import child
+
+started, last = [], int(sys.argv[1])
+
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        started.append(self.pid)
+        if len(started) == last:
+            signal.raise_signal(signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+subprocess.Popen = Popen
+try:
+    kept = child.Child(["sleep", "600"])
+    child.run(["sleep", "600"], seconds=600)
+except KeyboardInterrupt:
+    print(*started, flush=True)
+"""
+
+
+@pytest.mark.parametrize("last", [1, 2, 3], ids=["a child", "the guard", "a program"])
+def test_ctrl_c_leaves_nobody_who_was_about_to_start(last):
+    command = [sys.executable, "-c", INTERRUPTED, str(last)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    processes = [int(word) for word in done.stdout.split()]
+    assert len(processes) >= last, done.stderr
+    wait(lambda: not any(map(lives, processes)), seconds=10)
 
 
 def test_the_guard_is_one_for_all_and_costs_little(script):
