@@ -51,6 +51,13 @@ def processor():
     return found
 
 
+def lives(process):
+    """Whether a process runs; a zombie does not."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def wait(condition, seconds=90.0):
     """Until a condition holds, which it does before the time is over."""
     end = time.monotonic() + seconds
