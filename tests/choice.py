@@ -37,9 +37,9 @@ def on_mesh(implementation):
     return implementation.backend in (PALLAS_TPU_MESH, XLA_MESH)
 
 
-def is_form(implementation):
-    """Whether it is the form of a library, which claims one rung, and no kernel."""
-    return len(implementation.rungs) == 1
+def is_of_a_library(implementation):
+    """Whether it is a library's form, which claims one rung, or a kernel that JAX ships."""
+    return len(implementation.rungs) == 1 or implementation.name.startswith("jax_")
 
 
 def offered(operator, implementation):
@@ -52,9 +52,9 @@ def workloads(tier, operator, implementation, rung):
     if tier == "full":
         return offered(operator, implementation)
     if tier == "quick":
-        return _few(operator, implementation)[:1]
-    if is_form(implementation):
-        return _few(operator, implementation)
+        return _few(operator, implementation, "")
+    if is_of_a_library(implementation):
+        return _few(operator, implementation, rung)
     return _chosen(operator.name)[rung, implementation.name]
 
 
@@ -77,11 +77,12 @@ def _chosen(name):
     """(rung, implementation's name) → workloads, of those that _cover deals."""
     operator, dealt, chosen = OPERATORS[name], {}, {}
     for rung in ("simulate", "interpret", "measure", "compile"):
-        kernels = [i for i in operator.implementations if rung in i.rungs and not is_form(i)]
+        able = [i for i in operator.implementations if rung in i.rungs]
+        kernels = [i for i in able if not is_of_a_library(i)]
         for kernel in kernels:
             share = _cover(operator, kernels, rung)[kernel.name]
             if on_mesh(kernel) and rung != "simulate":
-                share = _few(operator, kernel)
+                share = _few(operator, kernel, rung)
             stands_for = {w: kinds(operator, kernel, w, rung) for w in share}
             left, needed = set().union(*stands_for.values()), []
             few = len(kernel.backend.compiled_for) if rung == "compile" else 1
@@ -98,8 +99,9 @@ def _chosen(name):
     return chosen
 
 
-def _few(operator, implementation):
-    """The smallest named ones that are more than one element, each of another kind, if it can."""
+def _few(operator, implementation, rung):
+    """The smallest named one that is more than one element; as many as chips, each of another kind
+    if it can, of what is compiled."""
     named = [w for w in operator.workloads.named if implementation.accepts(w)]
     named.sort(key=lambda w: (w.name == "one", sum(w.sizes.values())))
     kinds = {}
@@ -107,7 +109,8 @@ def _few(operator, implementation):
         kinds.setdefault((workload.dtype, workload.values, tuple(workload.options)), workload)
     first = list(kinds.values())[:FEW]
     rest = [w for w in named if w not in first]
-    return [*first, *sorted(rest, key=lambda w: math.prod(w.sizes.values()))][:FEW]
+    few = [*first, *sorted(rest, key=lambda w: math.prod(w.sizes.values()))]
+    return few[: max(1, len(implementation.backend.compiled_for)) if rung == "compile" else 1]
 
 
 def _cover(operator, kernels, rung):

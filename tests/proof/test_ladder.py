@@ -33,9 +33,9 @@ TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: SIMULATED, PALLAS_TPU_MESH: SIMULATED}
 
 
 def is_slow(operator, implementation, rung):
-    others = implementation.name.startswith("jax_") or choice.is_form(implementation)
     # Its gradients are many kernels, and take 13 seconds.
     experts = (operator.name, implementation.name, rung) == ("experts", "pallas", "interpret")
+    others = choice.is_of_a_library(implementation)
     return others or experts or rung in TAKE_SECONDS.get(implementation.backend, ())
 
 
@@ -107,7 +107,7 @@ class TestTheChoiceOfWorkloads:
         judged = {"full": set(), "test": set()}
         for rung in RUNGS:
             able = [i for i in operator.implementations if rung in i.rungs]
-            kernels = [i for i in able if not choice.is_form(i)]
+            kernels = [i for i in able if not choice.is_of_a_library(i)]
             kinds = {"full": set(), "test": set()}
             for kernel, tier in itertools.product(kernels, kinds):
                 chosen = choice.workloads(tier, operator, kernel, rung)
