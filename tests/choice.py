@@ -10,7 +10,6 @@ quick takes one workload of each, the same for all, and compiles it for one chip
 
 import functools
 import itertools
-import math
 
 from kernels import ladder
 from kernels.proof.backends.cuda import CUDA
@@ -107,9 +106,7 @@ def _few(operator, implementation, rung):
     kinds = {}
     for workload in named:
         kinds.setdefault((workload.dtype, workload.values, tuple(workload.options)), workload)
-    first = list(kinds.values())[:FEW]
-    rest = [w for w in named if w not in first]
-    few = [*first, *sorted(rest, key=lambda w: math.prod(w.sizes.values()))]
+    few = list(dict.fromkeys([*kinds.values(), *named]))
     return few[: max(1, len(implementation.backend.compiled_for)) if rung == "compile" else 1]
 
 

@@ -15,6 +15,12 @@ from xla_flags import quick_to_compile
 from kernels.cli import app, terminal
 from kernels.machines.optional import available
 
+
+def weekly(*values, **options):
+    """A case that only the tier full runs."""
+    return pytest.param(*values, marks=pytest.mark.full, **options)
+
+
 needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 
 

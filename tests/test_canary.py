@@ -97,7 +97,7 @@ def checks(tmp_path):
     return [str(path), "--rootdir", str(tmp_path), "--confcutdir", str(tmp_path)]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_failing_check_is_told_in_a_line(checks):
     report = canary.run(sys.executable, 60, checks)
     assert report["count"] == {"passed": 4, "failed": 1, "skipped": 1}
@@ -107,7 +107,7 @@ def test_each_failing_check_is_told_in_a_line(checks):
     assert lines[-1] == "4 checks passed, 1 failed, 1 skipped"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_ends_in_time_and_says_what_it_did_not_come_to(checks, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     started = time.monotonic()

@@ -6,6 +6,7 @@ import io
 import sys
 
 import pytest
+from commands import weekly
 from refused import refuses
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: make venv EXTRAS=torch")
@@ -118,7 +119,7 @@ def test_operators_keep_the_rules_of_torch(operator):
     torch.library.opcheck(getattr(side, operator), (*tensors, *numbers))
 
 
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("dynamic", [False, weekly(True)], ids=["static", "dynamic"])
 @pytest.mark.parametrize("which", ["attention", "unpacked", "pallas"])
 def test_compiled_in_one_graph(which, dynamic):
     q, k, v, do = draw((2, 3, 37, 37, 16))

@@ -101,7 +101,7 @@ def test_the_focus_is_seen(open_page, site):
 A4 = 718  # pixels between margins of 10 mm
 
 
-@pytest.mark.parametrize("name", ["blockspec_matmul", "flash_attention", "giou_nki"])
+@pytest.mark.parametrize("name", ["flash_attention", "giou_nki"])
 def test_a_chapter_can_be_printed(open_page, site, name):
     page = open_page(f"{site}/{PAGES[name]}.html", "dark", A4)
     page.emulate_media(media="print")

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from close import assert_right
+from commands import weekly
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,7 +137,8 @@ def test_the_book_has_these_figures(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("chip", "names"), [("v5e", ("pallas", "xla", "v0", "v3")), ("v6e", ("pallas", "xla", "v0"))]
+    ("chip", "names"),
+    [("v5e", ("pallas", "xla", "v0", "v3")), weekly("v6e", ("pallas", "xla", "v0"))],
 )
 def test_the_last_level_is_near_the_floor_and_ahead_of_the_others(chip, names):
     """Of the levels between only the one that comes nearest is compiled, on one chip."""
@@ -151,7 +153,7 @@ def test_the_last_level_is_near_the_floor_and_ahead_of_the_others(chip, names):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("chip", ["v5e", "v6e"])
+@pytest.mark.parametrize("chip", ["v5e", weekly("v6e")])
 def test_nothing_is_copied_before_the_kernel_or_after_it(chip):
     """And the gradient takes less than two thirds of what jax.vjp of the pairs takes under XLA,
     which, since compiling it takes half a minute, is read from the records."""

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import weekly
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -66,7 +67,7 @@ def near_ties(threshold):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("implementation", NMS.names)
-@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.7])
+@pytest.mark.parametrize("threshold", [weekly(0.1), 0.5, weekly(0.7)])
 def test_overlaps_a_rounding_away_from_the_threshold(implementation, threshold):
     boxes, scores = near_ties(threshold)
     want = reference(boxes, scores, iou_threshold=threshold)

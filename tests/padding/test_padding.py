@@ -230,7 +230,7 @@ def test_the_floor_writes_as_much_as_the_result_holds():
         assert out.shape[:2] == (4144, 8224) and out.nbytes == 4144 * 8224 * bytes_
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_quadrants_runs_the_same_kernels(monkeypatch):
     if not optional.available("quadrants"):
         pytest.skip("quadrants is not installed: pip install quadrants")

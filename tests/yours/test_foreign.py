@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from commands import needs_libtpu, weekly
 
 from kernels.machines.optional import available
 from kernels.proof.contract import RUNGS
@@ -14,7 +15,6 @@ HERE = Path(__file__).parent
 RIGHT, PLANTED = str(HERE / "jax_kernels.py"), str(HERE / "planted.py")
 TOKAMAX = str(HERE / "tokamax_kernels.py")
 pytestmark = pytest.mark.slow
-needs_libtpu = pytest.mark.skipif(not available("libtpu"), reason="libtpu is not installed")
 
 PROVEN = re.findall(r'^    "(\w+)": \(', Path(RIGHT).read_text(), re.M)
 THEIRS = re.findall(r"^@kernels\.proves.*\ndef (\w+)", Path(TOKAMAX).read_text(), re.M)
@@ -25,7 +25,6 @@ BACKWARD = [kernel for kernel, _, planted in ENTRIES if planted.endswith('"')]
 
 # What is refused with reason.
 REFUSED = {"paged_float32"}
-OFTEN = {"gmm"}  # the others belong to make test-full
 
 
 def statuses(report, kernel):
@@ -33,10 +32,8 @@ def statuses(report, kernel):
 
 
 @needs_libtpu
-@pytest.mark.parametrize(
-    "kernel",
-    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.full) for name in PROVEN],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("kernel", PROVEN)
 def test_a_kernel_shipped_with_jax(kernel):
     report = prove_file(RIGHT, kernel, chips=("v5e",))
     found = statuses(report, kernel)
@@ -51,10 +48,7 @@ def test_a_kernel_shipped_with_jax(kernel):
 @needs_libtpu
 @pytest.mark.parametrize(
     ("rung", "kernel"),
-    [
-        pytest.param(*each, marks=() if place == 2 else pytest.mark.full)
-        for place, each in enumerate(FAULTS)
-    ],
+    [FAULTS[2], *(weekly(*fault) for fault in FAULTS if fault != FAULTS[2])],
 )
 def test_a_planted_fault_is_found(rung, kernel):
     below = RUNGS[: RUNGS.index(rung)]

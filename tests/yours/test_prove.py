@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from commands import lives, needs_libtpu, process, python, quick_children, run, wait
+from commands import lives, needs_libtpu, process, python, quick_children, run, wait, weekly
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
@@ -113,7 +113,7 @@ def test_what_hangs_or_aborts_ends_its_child():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["devouring", pytest.param("vast", marks=pytest.mark.full)])
+@pytest.mark.parametrize("kernel", ["devouring", weekly("vast")])
 def test_what_exhausts_memory_ends_its_child(kernel):
     """With a real limit, of 3 GiB, which the child inherits."""
     if sys.platform != "linux":

@@ -23,9 +23,9 @@ from kernels.yours.explanation import explained
 
 pytestmark = pytest.mark.slow
 
-# Of a chapter's earlier versions, XLA's other forms and a library's second use, what explain reads
-# is of the same kind.
-VARIANT = re.compile(r"/(v\d|sdpa|xla_\w+)$|^vit_attention/jax_")
+# Of a chapter's earlier versions, XLA's forms but one and what JAX ships, what explain reads is of
+# the same kind.
+VARIANT = re.compile(r"/(v\d|sdpa|xla_\w+|jax_\w+)$|(?<!^matmul)/xla$")
 TPU = [
     pytest.param(entry, marks=[pytest.mark.full] if VARIANT.search(entry) else [], id=entry)
     for o in OPERATORS.values()

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import weekly
 from pallas_samples import shape
 
 from kernels import tpu
@@ -46,7 +47,7 @@ PROGRAMS = {
 }
 
 
-SHORT_TO_COMPILE = ("matmul_gradient", "block_sparse_attention", "vit")
+SHORT_TO_COMPILE = ("matmul_gradient",)
 OTHERS = [name for name in PROGRAMS if name not in SHORT_TO_COMPILE]
 
 
@@ -79,8 +80,8 @@ def test_blocks_that_only_a_v5e_holds_are_refused_for_a_v5p():
     ("chip", "names"),
     [
         pytest.param("v5p", SHORT_TO_COMPILE, id="short"),
-        pytest.param("v5p", OTHERS, id="long", marks=pytest.mark.full),
-        pytest.param("v7x", [*PROGRAMS], id="v7x", marks=pytest.mark.full),
+        weekly("v5p", OTHERS, id="long"),
+        weekly("v7x", [*PROGRAMS], id="v7x"),
     ],
 )
 def test_the_compiler_takes_them(chip, names, scratch):
