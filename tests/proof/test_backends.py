@@ -114,6 +114,7 @@ SOURCES = [
 ]
 
 
+@pytest.mark.slow
 def test_no_language_is_compared_by_its_name():
     found = [f"{p.relative_to(ROOT)}:{n}" for p in SOURCES for n in comparisons(p.read_text())]
     found += [p.name for p in (ROOT / "notebooks").glob("*.ipynb") if [*comparisons(cells(p))]]

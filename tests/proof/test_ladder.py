@@ -29,14 +29,15 @@ from kernels.proof.workload import Workload
 # GPU and of rings, what takes seconds beside simulation, which judges the same results and finds
 # races too; and what is no kernel of ours: the forms of libraries, and the kernels that JAX ships.
 SIMULATED = ("interpret", "compile")
+ALONE = ["experts/pallas-interpret", "ring_attention/pallas-simulate"]  # of their backends
+ALONE += ["layer_norm/mosaic_gpu-simulate", "rms_norm/mosaic_gpu-simulate"]
 TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: SIMULATED, PALLAS_TPU_MESH: SIMULATED}
 
 
 def is_slow(operator, implementation, rung):
-    # Its gradients are many kernels, and take 13 seconds.
-    experts = (operator.name, implementation.name, rung) == ("experts", "pallas", "interpret")
     others = choice.is_of_a_library(implementation)
-    return others or experts or rung in TAKE_SECONDS.get(implementation.backend, ())
+    alone = f"{operator.name}/{implementation.name}-{rung}" in ALONE
+    return others or alone or rung in TAKE_SECONDS.get(implementation.backend, ())
 
 
 CLAIMS = [

@@ -109,6 +109,7 @@ FAULTS = {  # what is wrong → what it changes, and where that shows first
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_layer_is_found(fault):
     where, parts = FAULTS[fault]

@@ -165,6 +165,7 @@ def chunk_by_chunk(q, k, v, decay=DECAY, chunks=4, accumulator=F32):
     return pl.pallas_call(body, out_shape=q, grid=grid, scratch_shapes=scratch, **specs)(q, k, v)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", [{}, {"decay": DECAY + 1e-5}, {"chunks": 2}, {"accumulator": BF16}]
 )

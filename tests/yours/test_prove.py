@@ -369,6 +369,7 @@ def added(terms, dtype=np.float32):
     return functools.reduce(add, terms)
 
 
+@pytest.mark.slow
 def test_a_gradient_is_judged_by_bounds_that_are_no_larger_than_its_terms():
     """A right one passes; sums in bfloat16, without a term, or with one sign flipped do not."""
     draw = lambda rng: tuple(rng.standard_normal((n, 16)).astype(np.float32) for n in (32, 24, 24))
