@@ -100,7 +100,8 @@ EXERCISES = (
         _iou,
         _planes,
         cases("b n", ragged=(5, 130, "no block divides it"))
-        + cases("b n", values="degenerate", degenerate=(16, 128, "U may be 0")),
+        + cases("b n", values="degenerate", degenerate=(16, 128, "U may be 0"))
+        + cases("b n", values="wide", wide=(16, 128, "areas near 1e-5")),
         call=_by_planes,
         magnitude=_iou_magnitude,
     ),

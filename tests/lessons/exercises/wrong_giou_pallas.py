@@ -16,6 +16,10 @@ def without_a_kernel(preds, targets, *, interpret):
     return ((preds - targets) ** 2).sum(-1)
 
 
+CLAMPED_BEFORE = {
+    "= of_pred + of_target - inter": "= jnp.maximum(of_pred + of_target, 1e-5) - inter",
+    "return inter, jnp.maximum(union, 1e-5)": "return inter, union",
+}
 TWO_DIVISIONS = {"(i * c + u * u) / (u * c) - 1": "i / u - (c - u) / c"}
 
 WRONG = (
@@ -23,6 +27,7 @@ WRONG = (
     ("giou_points", in_planes, "compile", "only moves data"),
     ("giou_points", without_a_kernel, "compile", "no kernel reached"),
     ("giou_iou", {"1e-5": "0.0"}, "interpret", "on degenerate"),
+    ("giou_iou", CLAMPED_BEFORE, "interpret", "on wide"),
     ("giou_pull", {"return -height": "return height"}, "interpret", "element [0, "),
     ("giou_fast", TWO_DIVISIONS, "speed", "the bar is 155"),
     ("giou_total", {"+= jnp.sum": "= jnp.sum"}, "interpret", "on three"),
