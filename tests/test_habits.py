@@ -137,7 +137,7 @@ PACKAGE = ("kernels", "validation")
 CODE = (*PACKAGE, "tools", "book/_ext")
 SAY_NOTHING = {"found", "told", "given", "each", "there", "of", "took", "made"}
 LONG = 600  # lines of a file, from which on it says why
-MOST = {"kernels": 54_665, "tests": 26_665}  # lines of Python
+MOST = {"kernels": 54_665, "tests": 26_647}  # lines of Python
 
 
 def sources(*folders):

@@ -29,7 +29,8 @@ from kernels.proof.workload import Workload
 # GPU and of rings, what takes seconds beside simulation, which judges the same results and finds
 # races too; and what is no kernel of ours: the forms of libraries, and the kernels that JAX ships.
 SIMULATED = ("interpret", "compile")
-ALONE = ["experts/pallas-interpret", "ring_attention/pallas-simulate"]  # of their backends
+# These take seconds where others of their backend do not.
+ALONE = ["experts/pallas-interpret", "ring_attention/pallas-simulate"]
 ALONE += ["layer_norm/mosaic_gpu-simulate", "rms_norm/mosaic_gpu-simulate"]
 TAKE_SECONDS = {CUDA: RUNGS, MOSAIC_GPU: SIMULATED, PALLAS_TPU_MESH: SIMULATED}
 

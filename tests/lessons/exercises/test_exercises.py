@@ -104,17 +104,6 @@ def test_an_untouched_cell_asks_for_the_answer(name):
     assert (f"Write answer({rest}" if named else task) in str(found)
 
 
-def axpy(a_ref, x_ref, y_ref, o_ref):
-    o_ref[...] = a_ref[0] * x_ref[...] + y_ref[...]
-
-
-@pytest.mark.slow
-def test_a_right_answer_passes():
-    answer = check("axpy", axpy)
-    assert answer.passed is True, str(answer)
-    assert "interpret, simulate, compile" in str(answer)
-
-
 def test_what_cannot_run_is_not_right(monkeypatch):
     giou_loss = planted("giou_loss", {})
     monkeypatch.setattr(optional.shutil, "which", lambda name: None)
@@ -129,8 +118,8 @@ def test_what_cannot_run_is_not_right(monkeypatch):
 
 test_what_is_refused = refuses(
     check,
-    ("cholesky", axpy, "name is 'cholesky'; accepted: .*axpy"),
-    ("axpi", axpy, "accepted: axpy, perhaps; all: "),
+    ("cholesky", print, "name is 'cholesky'; accepted: .*axpy"),
+    ("axpi", print, "accepted: axpy, perhaps; all: "),
     ("axpy", 3, "answer is a int"),
 )
 
@@ -210,9 +199,3 @@ def test_right_answers_to_a_puzzle_pass():
 def test_a_formula_that_is_no_function_is_refused():
     with pytest.raises(ValueError, match="formula is a int; accepted: a function"):
         warm_up(by_columns, 3, X)
-
-
-def test_a_stub_is_not_wrong():
-    def stub(x_ref, o_ref): ...
-
-    assert warm_up(stub, transposed, X).passed is None

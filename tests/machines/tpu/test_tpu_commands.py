@@ -6,7 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from commands import run
+from commands import run, weekly
 from jax.experimental.pallas import tpu as pltpu
 from pallas_samples import blockwise
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 # the same kind.
 VARIANT = re.compile(r"/(v\d|sdpa|xla_\w+|jax_\w+)$|(?<!^matmul)/xla$")
 TPU = [
-    pytest.param(entry, marks=[pytest.mark.full] if VARIANT.search(entry) else [], id=entry)
+    weekly(entry) if VARIANT.search(entry) else entry
     for o in OPERATORS.values()
     for i in o.implementations
     if i.backend in (PALLAS_TPU, XLA) and (entry := f"{o.name}/{i.name}")
